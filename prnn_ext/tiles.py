@@ -1,0 +1,282 @@
+"""Which block owns which rows, and where its weights live: the planner of the persistent kernel. Pure Python, no GPU.
+
+A *tile* is 16 rows of U, or 16 of its columns. A block owns ``rows`` rows of U; ``group_blocks`` blocks make a
+*group*, which works on up to ``columns`` utterances at a time; ``groups`` of them stand side by side and take
+the rest of the mini-batch in ``rounds``. In a block, ``product_warps`` share the inner dimension, and each keeps the
+weights of ``register_tiles`` of its inner tiles in registers, the others in shared memory; ``cell_warps`` add up, apply
+the cell and publish.
+
+`choose_tiles` lists every split that fits the GPU and takes the one with the least estimated time per time step
+(`Tiles.cycles`, times rounds). It prefers nothing: 16 multiprocessors stay free for NCCL wherever a split allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache as remember
+from itertools import product
+
+DTYPES = ("bfloat16", "float16", "float32")
+ACTIVATIONS = ("relu", "clipped_relu", "tanh")
+
+_RESERVED = 16
+_TILE = 16
+_PARTIAL_BYTES = 512
+_FLAG_BYTES = 256
+_BLOCK_BYTES = 32
+_ROWS = {"float32": (16, 24, 32, 48), "bfloat16": (16, 32, 48, 64, 96), "float16": (16, 32, 48, 64, 96)}
+_COLUMNS = {"float32": (4, 8, 16), "bfloat16": (8, 16, 32), "float16": (8, 16, 32)}
+_PRODUCT_WARPS = (3, 4, 6, 7, 8, 9, 10, 11, 12, 14, 15)
+_CHUNKS = {"float32": (1, 2, 3, 4, 6, 8, 12, 16), "bfloat16": (1, 2, 3, 4, 6), "float16": (1, 2, 3, 4, 6)}
+"""Into how many pieces a warp may cut its inner tiles, if it has no registers to wait for all their words at once."""
+_MOST_WORD_BYTES = 192
+"""Bytes of words that a lane waits for together, however many registers there are."""
+_OTHER_REGISTERS = 52
+"""Addresses, counters and temporaries of a product warp; with less, ptxas was seen to spill."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the planner needs of a GPU: multiprocessors, and bytes of shared memory that a block may have."""
+
+    multiprocessors: int = 132
+    shared_bytes: int = 227 * 1024
+
+    @property
+    def usable(self) -> int:
+        """Multiprocessors a grid takes if it can: a grid of all would wait for NCCL's kernels, and they for it."""
+        return self.multiprocessors - _RESERVED if self.multiprocessors >= 4 * _RESERVED else self.multiprocessors
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """One way to run a layer's half; see the module's text. ``dtype`` is the storage type's name."""
+
+    hidden_size: int
+    batch_size: int
+    dtype: str
+    backward: bool
+    rows: int
+    columns: int
+    product_warps: int
+    register_tiles: int
+    chunk_tiles: int
+    groups: int
+
+    @property
+    def row_tiles(self) -> int:
+        return _ceil(self.rows, _TILE)
+
+    @property
+    def column_tiles(self) -> int:
+        return _ceil(self.columns, 8)
+
+    @property
+    def inner_tiles(self) -> int:
+        return _ceil(self.hidden_size, _TILE)
+
+    @property
+    def warp_tiles(self) -> int:
+        """Inner tiles of one product warp, those past the matrix included."""
+        return self.chunk_tiles * _ceil(self.inner_tiles, self.product_warps * self.chunk_tiles)
+
+    @property
+    def group_blocks(self) -> int:
+        return _ceil(_TILE * self.inner_tiles, self.rows)
+
+    @property
+    def blocks(self) -> int:
+        return self.groups * self.group_blocks
+
+    @property
+    def rounds(self) -> int:
+        return _ceil(self.batch_size, self.columns * self.groups)
+
+    @property
+    def output_tiles(self) -> int:
+        """16x8 pieces of a step's result in a block."""
+        return self.row_tiles * self.column_tiles
+
+    @property
+    def cell_warps(self) -> int:
+        """As many as share the output tiles evenly, at most four, and none that costs all warps registers."""
+        quarter = _ceil(self.product_warps + 1, 4)
+        fitting = (w for w in (4, 3, 2) if self.output_tiles % w == 0 and _ceil(self.product_warps + w, 4) == quarter)
+        return next(fitting, 1)
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.product_warps + self.cell_warps)
+
+    @property
+    def registers(self) -> int:
+        """Registers that a thread can have: a quarter of the block's warps shares a quarter of the register file."""
+        return min(255, 512 // _ceil(self.threads, 128) // 8 * 8)
+
+    @property
+    def product_registers(self) -> int:
+        """Registers that a product warp is expected to need: words, sums, weights and the rest."""
+        words = self.chunk_tiles * self.column_tiles * self.quad_bytes // 4
+        words += words // (2 if self.backward else 4)  # and what is known of each word
+        if self.dtype == "float32":
+            sums = self.rows // 4 * self.columns
+            if self.register_tiles < self.warp_tiles:
+                sums += max(0, self.rows - 24)  # weights on their way from shared memory
+        else:
+            sums = self.output_tiles * 4 * (2 if self.output_tiles <= 2 else 1)
+        weights = self.register_tiles * self._tile_bytes // 128
+        addresses = (20 if self.hidden_size % 4 else 0) + 2 * self.output_tiles
+        addresses += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
+        if self.dtype == "float32" and not self.backward:
+            addresses += 10
+        if self.warp_tiles > self.chunk_tiles and self.columns > (4 if self.dtype == "float32" else 8):
+            addresses += 34 if self.columns > 16 else 28
+        elif self.warp_tiles >= 24:
+            addresses += 6
+        return _OTHER_REGISTERS + addresses + words + sums + weights
+
+    @property
+    def cell_registers(self) -> int:
+        """Registers that a cell warp is expected to need, by thread."""
+        return 60 + 28 * (self.output_tiles // self.cell_warps)
+
+    @property
+    def _tile_bytes(self) -> int:
+        """Bytes of a block's weights in one inner tile."""
+        return _TILE * self.rows * (4 if self.dtype == "float32" else 2)
+
+    @property
+    def kept_in_shared(self) -> int:
+        """Bytes of a block's weights without room in registers."""
+        return self.product_warps * (self.warp_tiles - self.register_tiles) * self._tile_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block: weights, float32's stage for words, two turns' partial sums, flags."""
+        stage = self.product_warps * self.chunk_tiles * self.column_tiles * 512 if self.dtype == "float32" else 0
+        partials = 2 * self.product_warps * self.output_tiles * _PARTIAL_BYTES
+        return self.kept_in_shared + stage + partials + _BLOCK_BYTES
+
+    @property
+    def quad_bytes(self) -> int:
+        """Bytes in which four numbers travel: backward, half of them are tags."""
+        return (16 if self.dtype == "float32" else 8) * (2 if self.backward else 1)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory of a launch: the give-up flag, and two buffers of a hidden state for each group."""
+        words = self.product_warps * self.warp_tiles * 8 * self.column_tiles * 4
+        return _FLAG_BYTES + self.groups * 2 * words * self.quad_bytes
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles of a time step in one round, fitted to an H200 (docs/KERNEL.md).
+
+        A round trip through L2 and a block's fixed work; the words a block reads, at 64 bytes a cycle; the busiest
+        quarter's matrix instructions or multiply-adds, or the weights that come from shared memory at 128 bytes a
+        cycle, whichever takes longer; the partial sums, written and read; the longest warp's own chain; another wait
+        for each further chunk, as far as products do not cover it; each further tile of a cell warp.
+        """
+        columns = min(self.batch_size, self.columns)
+        words = self.inner_tiles * columns * 4 * self.quad_bytes / 64
+        tiles = _ceil(self.product_warps, 4) * self.warp_tiles * self.rows / _TILE
+        instructions = tiles * 8 * (4 * _ceil(columns, 4) if self.dtype == "float32" else self.column_tiles)
+        product_cycles = max(instructions, self.kept_in_shared / 128)
+        if self.dtype == "float32":
+            product_cycles += 650 + 52 * self.warp_tiles  # words change places in shared memory, sums between lanes
+        partials = self.product_warps * self.output_tiles * (4 if columns <= 4 else 8)
+        chunks = self.warp_tiles // self.chunk_tiles
+        waits = (chunks - 1) * max(50, 300 - product_cycles / chunks)
+        # A warp alone in its quarter hides nothing.
+        product_cycles *= 1.4 if self.product_warps <= 4 else 1.15 if self.product_warps < 8 else 1.0
+        cells = 150 * (self.output_tiles // self.cell_warps - 1)
+        return 1140 + words + product_cycles + partials + 8 * self.warp_tiles + waits + cells
+
+    def defines(self, activation: str) -> dict[str, int]:
+        """The macros of prnn_ext/cuda/shape.cuh."""
+        return {
+            "PRNN_HIDDEN_SIZE": self.hidden_size,
+            "PRNN_ROWS": self.rows,
+            "PRNN_COLUMNS": self.columns,
+            "PRNN_PRODUCT_WARPS": self.product_warps,
+            "PRNN_CELL_WARPS": self.cell_warps,
+            "PRNN_REGISTER_TILES": self.register_tiles,
+            "PRNN_CHUNK_TILES": self.chunk_tiles,
+            "PRNN_DTYPE": DTYPES.index(self.dtype),
+            "PRNN_ACTIVATION": ACTIVATIONS.index(activation),
+            "PRNN_BACKWARD": int(self.backward),
+        }
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+@remember
+def choose_tiles(hidden_size: int, batch_size: int, dtype: str, backward: bool, gpu: Gpu = Gpu()) -> Tiles:
+    """The split with the least estimated time; raises ``ValueError`` where none fits the GPU."""
+    if hidden_size < 1 or batch_size < 1:
+        raise ValueError(f"hidden_size x batch_size is {hidden_size} x {batch_size}; both must be 1 or more.")
+    found = splits(hidden_size, batch_size, dtype, backward, gpu)
+    if found:
+        return min(found, key=lambda tiles: (tiles.rounds * tiles.cycles, tiles.blocks))
+    raise ValueError(
+        f"U of hidden_size {hidden_size} in {dtype} does not fit the registers and shared memory of "
+        f"{gpu.multiprocessors} multiprocessors; use a smaller hidden_size, 16-bit storage, or backend='reference'."
+    )
+
+
+def splits(hidden_size: int, batch_size: int, dtype: str, backward: bool, gpu: Gpu) -> list[Tiles]:
+    """Every split that fits; those that leave multiprocessors free, if there are any."""
+    wanted = list(product(_ROWS[dtype], _COLUMNS[dtype], _PRODUCT_WARPS, _CHUNKS[dtype]))
+    for blocks in (gpu.usable, gpu.multiprocessors):
+        made = (
+            make_tiles(hidden_size, batch_size, dtype, backward, *split, gpu.shared_bytes, blocks) for split in wanted
+        )
+        if found := [tiles for tiles in made if tiles]:
+            return found
+    return []
+
+
+def make_tiles(
+    hidden_size: int,
+    batch_size: int,
+    dtype: str,
+    backward: bool,
+    rows: int,
+    columns: int,
+    product_warps: int,
+    chunks: int = 1,
+    shared_bytes: int = 227 * 1024,
+    blocks: int = 116,
+) -> Tiles | None:
+    """This split with as many groups as are useful and fit ``blocks``, weights in registers first; None if it does not
+    fit."""
+    inner = _ceil(hidden_size, _TILE)
+    groups = min(_ceil(batch_size, columns), blocks // _ceil(_TILE * inner, rows))
+    if not groups:
+        return None
+    # A phase word spans two tiles, and so do float32's lanes.
+    step = 1 if backward and dtype != "float32" else 2
+    share = step * _ceil(inner, product_warps * step)
+    if chunks > share // step:
+        return None
+    chunk = step * _ceil(share // step, chunks)
+    if (
+        chunk > step
+        and chunk * _ceil(columns, 8) * (16 if dtype == "float32" else 8) * (1 + backward) > _MOST_WORD_BYTES
+    ):
+        return None
+    # Every product warp must have something to wait for.
+    warps = _ceil(inner, chunk * _ceil(share, chunk))
+
+    def with_registers(register_tiles: int) -> Tiles:
+        return Tiles(hidden_size, batch_size, dtype, backward, rows, columns, warps, register_tiles, chunk, groups)
+
+    bare = with_registers(0)
+    room = bare.registers - bare.product_registers
+    if room < 0 or bare.cell_registers > bare.registers:
+        return None
+    kept = min(bare.warp_tiles, room * 128 // bare._tile_bytes)
+    tiles = with_registers(kept - kept % 2 if dtype == "float32" else kept)
+    return tiles if tiles.shared_bytes <= shared_bytes else None

@@ -1,0 +1,154 @@
+"""Batch norm's Triton kernels: in Triton's interpreter against float64, and compiled for GPUs that are not here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models import sequence_moments
+
+triton = pytest.importorskip("triton")
+EPS = 1e-5
+SIZES = ((1, 1), (31, 5), (32, 64), (33, 65), (1100, 3), (0, 3))
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+FAR, LOUD = "a mean of 300 deviations", "padding that holds NaN"
+# Triton's own functions are interpreted or compiled by what this variable said when it was imported.
+INTERPRETED = """
+import sys, torch
+sys.path.insert(0, sys.argv[3])
+from test_moments_kernels import results
+from models import moments_kernels
+given = torch.load(sys.argv[1])
+torch.save({case: results(tensors, moments_kernels) for case, tensors in given.items()}, sys.argv[2])
+"""
+
+
+def make(N: int, H: int, dtype: torch.dtype, offset: float = 0.0) -> dict[str, torch.Tensor]:
+    """Ragged rows of z and delta, zero in the padding."""
+    torch.manual_seed(N + H)
+    shape = (N, 1, H) if N % 3 else (N // 3, 3, H)
+    mask = (torch.rand(*shape[:2], 1) > 0.3).float()
+    z, delta = (offset + torch.randn(shape)).where(mask > 0, 0.0), torch.randn(shape).where(mask > 0, 0.0)
+    gamma, beta = torch.rand(H) + 0.5, torch.randn(H)
+    cast = {"z": z.to(dtype), "delta": delta.to(dtype), "gamma": gamma.to(dtype), "beta": beta.to(dtype)}
+    return {**cast, "mask": mask, "count": mask.sum()}
+
+
+def results(given: dict[str, torch.Tensor], run: Any, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    """Everything the three ops give, by `run`'s versions of them."""
+    z, delta, gamma, beta = (given[name].clone().to(dtype) for name in ("z", "delta", "gamma", "beta"))
+    mask, count = given["mask"], given["count"]
+    moments, folded = run.norm_statistics(z, mask, gamma, beta, EPS)
+    sums = run.norm_gradient_sums(delta, z, moments)
+    dgamma, dbeta = run.norm_gradient(delta, z, mask, moments, gamma, EPS, count, sums)
+    return [moments, folded, sums.sum(0), dgamma, dbeta, z]
+
+
+def cases() -> dict[Any, dict[str, torch.Tensor]]:
+    """All inputs of these tests, by name."""
+    loud = make(70, 6, torch.float32)
+    loud["z"] = loud["z"].where(loud["mask"] > 0, float("nan"))
+    sizes = {f"{size} {dtype}": make(*size, dtype) for size in SIZES for dtype in DTYPES}
+    return {**sizes, FAR: make(1100, 2, torch.float32, offset=300.0), LOUD: loud}
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[torch.Tensor]]:
+    """What the kernels give for all cases."""
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+        pytest.skip(f"runs with Triton 3.7 and up or NumPy below 2.4, not {triton.__version__} with {np.__version__}")
+    folder, here = tmp_path_factory.mktemp("kernels"), Path(__file__).parent
+    torch.save(cases(), folder / "given.pt")
+    command = [sys.executable, "-c", INTERPRETED, str(folder / "given.pt"), str(folder / "found.pt"), str(here)]
+    subprocess.run(command, check=True, env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=here.parents[1])
+    return torch.load(folder / "found.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size)))
+def test_kernels_stay_in_the_budget_of_plain_pytorch(interpreted, size, dtype):
+    """At most twice plain PyTorch's error in the same precision and one rounding of the scale, against float64."""
+    given, own = make(*size, dtype), interpreted[f"{size} {dtype}"]
+    truth, plain = results(given, sequence_moments, torch.float64), results(given, sequence_moments)
+    for found, other, value in zip(own, plain, truth, strict=True):
+        assert found.dtype == other.dtype
+        assert found.shape == other.shape
+        if value.numel():
+            allowed = 2 * (other.double() - value).abs().max() + 4 * torch.finfo(dtype).eps * value.abs().max()
+            assert (found.double() - value).abs().max() <= allowed + 1e-12
+
+
+@pytest.mark.slow
+def test_a_large_mean_does_not_cancel_the_variance(interpreted):
+    truth = results(cases()[FAR], sequence_moments, torch.float64)
+    torch.testing.assert_close(interpreted[FAR][0].double(), truth[0], rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.slow
+def test_rows_without_speech_say_nothing_whatever_they_hold(interpreted):
+    moments, folded = results(make(70, 6, torch.float32), sequence_moments)[:2]
+    torch.testing.assert_close(interpreted[LOUD][0], moments)
+    torch.testing.assert_close(interpreted[LOUD][1], folded)
+
+
+@pytest.mark.parametrize("rows", [1, 32, 33, 1400, 22_400, 2_000_000])
+def test_stretches_cover_every_row_once(rows):
+    length, (number, _) = sequence_moments.stretches(rows, 64)
+    assert length % sequence_moments.ROWS == 0
+    assert (number - 1) * length < rows <= number * length
+    assert number <= sequence_moments.STRETCHES
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_ops_are_registered_as_they_behave(dtype):
+    """Schema (what is written in place), shapes and types under tracing."""
+    given = make(33, 5, dtype)
+    z, mask, gamma, beta = (given[name] for name in ("z", "mask", "gamma", "beta"))
+    moments, _ = sequence_moments.norm_statistics(z, mask, gamma, beta, EPS)
+    sums = sequence_moments.norm_gradient_sums(given["delta"], z, moments)
+    ops = torch.ops.prnn_norm
+    for op, arguments in (
+        (ops.norm_statistics, (z, mask, gamma, beta, EPS)),
+        (ops.norm_gradient_sums, (given["delta"], z, moments)),
+        (ops.norm_gradient, (given["delta"], z.clone(), mask, moments, gamma, EPS, given["count"], sums)),
+    ):
+        torch.library.opcheck(op.default, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+KERNELS = {
+    "tile_moments": ["*Z", "*fp32", "*ACC", "i32", "i32", "i32"],
+    "folded_moments": ["*ACC", "*W", "*W", "*ACC", "*ACC", "i32", "i32", "fp32"],
+    "tile_sums": ["*Z", "*Z", "*ACC", "*ACC", "i32", "i32", "i32"],
+    "input_gradient": (
+        ["*Z", "*Z", "*fp32", "*ACC", "*W", "*ACC", "*ACC", "*W", "*W", "i32", "i32", "i32", "i32", "fp32"]
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("types", [("bf16", "bf16"), ("bf16", "fp32"), ("fp32", "fp32"), ("fp64", "fp64")])
+def test_kernels_compile_without_spills(name, capability, types):
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from models import moments_kernels
+
+    kernel = getattr(moments_kernels, name)
+    names = dict(zip("ZW", types, strict=True)) | {"ACC": "fp64" if types[0] == "fp64" else "fp32"}
+    argument_types = ["*" + names.get(t[1:], t[1:]) if t[0] == "*" else t for t in KERNELS[name]]
+    constants = {name: getattr(sequence_moments, name) for name in ("ROWS", "COLUMNS", "STRETCHES")}
+    if "DOUBLE" in kernel.arg_names:
+        constants["DOUBLE"] = types[0] == "fp64"
+    signature = dict(zip(kernel.arg_names, argument_types, strict=False)) | dict.fromkeys(constants, "constexpr")
+    source = ASTSource(kernel, signature=signature, constexprs=constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    assert compiled.asm["cubin"]
+    assert ".local" not in compiled.asm["ptx"]

@@ -1,0 +1,107 @@
+"""The planner: every size has a split, every split fits, covers U once, and lets no warp wait for nothing."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prnn_ext import build, tiles
+
+H200 = build.GPUS["sm_90a"]
+A100 = build.GPUS["sm_80"]
+
+
+def assert_sound(chosen: tiles.Tiles, gpu: tiles.Gpu) -> None:
+    """The limits of the hardware, and what prnn_ext/cuda takes for granted (shape.cuh's static assertions)."""
+    assert chosen.threads <= 1024
+    assert max(chosen.product_registers, chosen.cell_registers) <= chosen.registers
+    assert chosen.threads * chosen.registers <= 65536 + 128 * 8 * 32
+    assert chosen.shared_bytes <= gpu.shared_bytes
+    assert 0 < chosen.blocks <= gpu.multiprocessors
+    # Rows: all of U, each in one block, none left to nobody.
+    assert chosen.group_blocks * chosen.rows >= 16 * chosen.inner_tiles > (chosen.group_blocks - 1) * chosen.rows
+    assert chosen.rows % (8 if chosen.dtype == "float32" else 16) == 0
+    # The inner dimension: covered, and the last warp still has a tile of its own.
+    assert chosen.product_warps * chosen.warp_tiles >= chosen.inner_tiles
+    assert (chosen.product_warps - 1) * chosen.warp_tiles < chosen.inner_tiles
+    assert chosen.warp_tiles % chosen.chunk_tiles == 0
+    assert 0 <= chosen.register_tiles <= chosen.warp_tiles
+    if chosen.dtype == "float32":
+        assert chosen.chunk_tiles % 2 == 0 == chosen.register_tiles % 2
+    elif not chosen.backward:
+        assert chosen.chunk_tiles % 2 == 0
+    assert chosen.output_tiles % chosen.cell_warps == 0
+    # The mini-batch: all of it, in no more groups than are useful.
+    assert chosen.rounds * chosen.groups * chosen.columns >= chosen.batch_size
+    assert (chosen.groups - 1) * chosen.columns < chosen.batch_size
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_every_hidden_size_in_bfloat16(backward: bool) -> None:
+    for hidden_size in itertools.chain(range(1, 100, 3), range(100, 4097, 97), (2048, 2560, 4096)):
+        assert_sound(tiles.choose_tiles(hidden_size, 4, "bfloat16", backward, H200), H200)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 4096),
+    st.integers(1, 256),
+    st.sampled_from(tiles.DTYPES),
+    st.booleans(),
+    st.sampled_from(sorted(build.GPUS)),
+)
+def test_any_request_fits_or_says_why(hidden_size: int, batch: int, dtype: str, backward: bool, arch: str) -> None:
+    gpu = build.GPUS[arch]
+    found = tiles.splits(hidden_size, batch, dtype, backward, gpu)
+    if found:
+        assert tiles.choose_tiles(hidden_size, batch, dtype, backward, gpu) in found
+        for split in found:
+            assert_sound(split, gpu)
+    else:
+        assert gpu != H200 or hidden_size > (2560 if dtype == "float32" else 4096)
+        with pytest.raises(ValueError, match="does not fit"):
+            tiles.choose_tiles(hidden_size, batch, dtype, backward, gpu)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("bfloat16", 4096), ("float16", 4096), ("float32", 2560)])
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_largest_promised_size_fits_an_h200(dtype: str, largest: int, backward: bool) -> None:
+    assert_sound(tiles.choose_tiles(largest, 4, dtype, backward, H200), H200)
+
+
+def test_a_size_that_fits_nowhere_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"hidden_size 20000 in bfloat16 does not fit .* use a smaller hidden_size"):
+        tiles.choose_tiles(20000, 4, "bfloat16", False, H200)
+    with pytest.raises(ValueError, match="both must be 1 or more"):
+        tiles.choose_tiles(0, 4, "bfloat16", False, H200)
+
+
+@pytest.mark.parametrize("hidden_size", [256, 1152, 1760, 2560])
+@pytest.mark.parametrize("batch_size", [1, 4, 8])
+def test_multiprocessors_stay_free_for_nccl(hidden_size: int, batch_size: int) -> None:
+    for backward in (False, True):
+        chosen = tiles.choose_tiles(hidden_size, batch_size, "bfloat16", backward, H200)
+        assert chosen.blocks <= H200.multiprocessors - 16
+
+
+def test_small_mini_batches_share_one_kernel() -> None:
+    """Mini-batch is a run-time argument within a tile: 1 to 8 compile once."""
+    kernels = {
+        tuple(tiles.choose_tiles(1152, batch, "bfloat16", False, H200).defines("relu").items()) for batch in range(1, 9)
+    }
+    assert len(kernels) == 1
+
+
+def test_the_estimate_has_no_cliff() -> None:
+    """Every 64th size within 1.3x of its neighbours, as docs/KERNEL.md promises of the measured times."""
+    for backward in (False, True):
+        times = [
+            tiles.choose_tiles(hidden_size, 4, "bfloat16", backward, H200).cycles
+            for hidden_size in range(256, 2561, 64)
+        ]
+        assert all(max(a, b) <= 1.3 * min(a, b) for a, b in itertools.pairwise(times))
+
+
+def test_an_a100_gets_the_paper_size() -> None:
+    assert tiles.choose_tiles(1152, 4, "bfloat16", False, A100).blocks <= 108 - 16
