@@ -29,6 +29,7 @@ from data.batch_sizes import BatchSizes
 from data.corpus import Corpus, read_corpus
 from data.dataset import MicroBatch, SpeechDataset
 from data.epoch_plan import EpochPlan, Rows, check_longest
+from data.fingerprint import Contents, Manifests, contents, paths_of
 from data.lightning_contract import check_trainer, epoch_of, move_position
 from data.loader import ResumableLoader, outlive_one_signal
 from data.sampler import EvaluationSampler, TrainingSampler
@@ -37,7 +38,6 @@ from data.text import Normalizer
 from data.vocabulary import Vocabulary, VocabularyError
 
 logger = logging.getLogger(__name__)
-Manifests = str | list[str] | None
 
 
 class SpeechDataModule(pl.LightningDataModule):
@@ -126,6 +126,8 @@ class SpeechDataModule(pl.LightningDataModule):
         self.num_workers = num_workers
         self.seed = seed
         self.corpora: dict[str, Corpus] = {}
+        self.contents: dict[str, Contents] = {}
+        """Of the splits that were read: what their manifests said (data/fingerprint.py)."""
         self.unalignable_ids: list[str] = []
         self.padding_share: float | None = None
         """Of the seconds of the epoch that was planned last; None before."""
@@ -139,7 +141,8 @@ class SpeechDataModule(pl.LightningDataModule):
         """Read the manifests of the stage, encode every text, leave out what cannot be aligned (training only)."""
         for split in {"fit": ("train", "val"), "validate": ("val",)}.get(stage, ("test",)):
             if self.manifests[split] is not None and split not in self.corpora:
-                self.corpora[split] = corpus = self._read(split)
+                self.corpora[split] = corpus = read_corpus(self.paths(split))
+                self.contents[split] = contents(corpus, self.paths(split))
                 if complaint := corpus.complaint(self.vocabulary, self.normalizer):
                     raise VocabularyError(f"{split}_manifest: {complaint}")
                 if split == "train":
@@ -148,10 +151,9 @@ class SpeechDataModule(pl.LightningDataModule):
             # Lightning advises workers for every loader without; small corpora are served faster from memory.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
-    def _read(self, split: str) -> Corpus:
-        given = self.manifests[split]
-        assert given is not None
-        return read_corpus([self.root / path for path in ([given] if isinstance(given, str) else given)])
+    def paths(self, split: str) -> list[Path]:
+        """The manifests of a split; none where it is not used."""
+        return paths_of(self.manifests[split], self.root)
 
     def _usable(self, corpus: Corpus) -> Rows | None:
         usable = np.ones(len(corpus), bool)
@@ -207,10 +209,12 @@ class SpeechDataModule(pl.LightningDataModule):
         return plan if self._rows is None else replace(plan, rows=self._rows[plan.rows])
 
     def fingerprint(self) -> str:
-        """Of all that the order of utterances is computed from, apart from the epoch and the number of ranks."""
+        """Of all that the order of utterances is computed from, apart from the epoch and the number of ranks, and of
+        what the training manifests say of each utterance, its text too."""
         sizes = self.batch_sizes
         cut = (sizes.global_batch_size, sizes.seconds_per_batch, sizes.micro_batches_per_step)
-        options = repr((self.seed, self.sorted_first_epoch, self.augmentation.speed.factors, cut))
+        said = sorted(self.contents["train"].items())
+        options = repr((self.seed, self.sorted_first_epoch, self.augmentation.speed.factors, cut, said))
         digest = hashlib.blake2b(options.encode(), digest_size=16)
         keys = self.corpora["train"].keys
         digest.update(np.ascontiguousarray(keys if self._rows is None else keys[self._rows]).data)
