@@ -122,8 +122,9 @@ def execute(runs: Sequence[Run], slots: Sequence[Slot], board: ProgressBoard, *,
     waiting: list[Run] = []
     for run in sorted(runs, key=lambda run: -run.cost):
         found = locate(
-            run.config_hash, commit, name=run.name, seed=run.seed, output=str(run.folder), reuse_commit=reuse_commit
-        )
+            run.config_hash, commit, name=run.name, seed=run.seed, output=str(run.folder), reuse_commit=reuse_commit,
+            data=run.config.get("data"),
+        )  # fmt: skip
         kept = found.finished or stopped_early(run.folder)
         if kept is not None:
             lines[run.folder].end(kept, kept=True)

@@ -88,7 +88,7 @@ def find_folders(root: Path, may_be_empty: bool = False) -> list[Path]:
 
 
 def is_put_aside(folder: Path) -> bool:
-    """Whether a run of another commit was put aside here (`run_folder.py`) when its folder was trained again."""
+    """Whether a run of another commit, or on other data, was put aside here (`run/folder.py`)."""
     return folder.name.startswith("previous-")
 
 

@@ -6,7 +6,7 @@
     FOLDER/checkpoints/           best.ckpt (by val/wer) and last.ckpt
     FOLDER/curves.json            decimated curves, at the end
     FOLDER/result.json            the end, whatever it was
-    FOLDER/previous-1/            what a run of another commit left here before
+    FOLDER/previous-1/            what a run of another commit, or on other data, left here before
 
 `--output` names the folder itself; without it the folder is `runs/NAME-sSEED-HASH`, one for each identity.
 """
@@ -14,14 +14,16 @@
 import fcntl
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from experiments.run.result import read_result, write_atomically
+from data.fingerprint import contents_of, difference
+from data.manifest import ManifestError
+from experiments.run.result import read_result, summary, write_atomically
 
 DONE = ("finished", "diverged")
 DEFAULT_ROOT = "runs"
@@ -57,10 +59,12 @@ def locate(
     root: str | None = None,
     resume: str = "auto",
     reuse_commit: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """Decide what to do with a run, without writing anything (all ranks decide alike).
 
-    `resume`: `auto` goes on from last.ckpt, `never` starts again, anything else is the path of a checkpoint.
+    `resume`: `auto` goes on from last.ckpt, `never` starts again, anything else is the path of a checkpoint. `data`:
+    the settings that name the manifests, which are read again for a run that is done; None where they are not known.
     Raises ValueError when the folder holds another run, and when the named checkpoint is missing.
     """
     path = Path(output) if output else Path(root or DEFAULT_ROOT) / f"{name}-s{seed}-{config_hash[:10]}"
@@ -91,7 +95,12 @@ def locate(
     other_commit = owner.get("commit") != commit
     if result is not None and result["status"] in DONE:
         if not other_commit or reuse_commit:
-            return RunFolder(path, config_hash, commit, result, messages=(f"already {result['status']}: {path}",))
+            changed, compared = _compare(result.get("data"), data)
+            if changed:
+                told = f"{path} was {result['status']} on other data ({changed}): trained again"
+                return RunFolder(path, config_hash, commit, messages=(told,), put_aside=True)
+            told = f"already {summary(result, path)}{compared}"
+            return RunFolder(path, config_hash, commit, result, messages=(told,))
         told = (
             f"{path} was {result['status']} under commit {_short(result.get('commit'))}, this is {_short(commit)}: "
             "trained again (--reuse-commit takes it as it is)"
@@ -151,6 +160,18 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder} is being trained by another process; wait for it or name another --output"
             ) from error
         yield
+
+
+def _compare(recorded: Mapping[str, Any] | None, data: Mapping[str, Any] | None) -> tuple[str, str]:
+    """What has changed of the data of a run that is done; and what to add where that cannot be known."""
+    if data is None:
+        return "", ""
+    if recorded is None:
+        return "", "; whether its data is still the same is not known: it was trained before that was recorded"
+    try:
+        return difference(recorded, contents_of(data)), ""
+    except ManifestError as error:
+        return "", f"; whether its data is still the same cannot be told: {error}"
 
 
 def _failed_at_once(folder: Path, result: dict[str, Any] | None) -> bool:

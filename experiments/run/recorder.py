@@ -14,6 +14,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from data.fingerprint import difference
 from experiments.run import provenance
 from experiments.run.callbacks.checkpoints import MONITOR
 from experiments.run.callbacks.divergence import Divergence
@@ -61,6 +62,10 @@ class Recorder(Callback):
         self._log: MetricsLog | None = None
         self.trained = False
         self.untested: str | None = None
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """The manifests of the stage are read by now; callbacks' states are not."""
+        self.result.data = (self.result.data or {}) | trainer.datamodule.contents  # type: ignore[attr-defined]
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
         """What runs where. What a run that was cut short had logged past its checkpoint will be logged again."""
@@ -157,15 +162,35 @@ class Recorder(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Plain values only: checkpoints load with `weights_only=True`."""
         so_far = {name: getattr(self.result, name) for name in SO_FAR}
-        return {"seconds": self._seconds(), "so_far": so_far, "lines": 0 if self._log is None else self._log.lines}
+        lines = 0 if self._log is None else self._log.lines
+        return {"seconds": self._seconds(), "so_far": so_far, "lines": lines, "data": self.result.data}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up where the checkpoint was; the best checkpoint, loaded for the test, is no such place."""
+        """Take up where the checkpoint was; the best checkpoint, loaded for the test, is no such place.
+
+        Raises ValueError where the data is not what the checkpoint was trained on.
+        """
         if self.trained:
             return
+        self._check_data(state_dict.get("data"))
         self._earlier_seconds, self._lines = float(state_dict["seconds"]), int(state_dict["lines"])
         for name, value in state_dict["so_far"].items():
             setattr(self.result, name, value)
+
+    def _check_data(self, recorded: dict[str, Any] | None) -> None:
+        if recorded is None:
+            raise ValueError(
+                "the checkpoint was written by an older version, which did not record its data; train again with "
+                "--resume never"
+            )
+        # Another folder's checkpoint brings no best dev WER with it, so this run may be judged by another dev set.
+        own = self.folder.resume_from is not None and self.folder.resume_from.parent == self.folder.checkpoints
+        judged = recorded if own else {"train": recorded["train"]}
+        if changed := difference(judged, self.result.data or {}):
+            raise ValueError(
+                f"{self.folder.resume_from} cannot be gone on from, its data has changed: {changed}; give it the "
+                "manifests it had, or train again with --resume never"
+            )
 
 
 def accounted_bytes(trainer: Trainer, pl_module: Any) -> int:

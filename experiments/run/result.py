@@ -9,6 +9,7 @@ by `val/wer`.
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +42,8 @@ class Result:
     plan: dict[str, Any] | None = None
     precision: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    # what was trained
+    # what was trained, on what (data/fingerprint.py)
+    data: dict[str, Any] | None = None
     parameters: int | None = None
     epochs: int | None = None
     steps: int | None = None
@@ -71,13 +73,7 @@ class Result:
 
     def summary(self, folder: Path) -> str:
         """The line a person reads at the end."""
-        words = [self.status if self.reason is None else f"{self.status}: {self.reason}"]
-        if self.wer is not None:
-            words.append(f"test WER {self.wer:.1%} ({self.errors} errors in {self.words} words)")
-        if self.val_wer is not None:
-            words.append(f"best dev WER {self.val_wer:.1%}")
-        words += [f"{self.wall_seconds or 0:.0f} s", str(folder / FILE_NAME)]
-        return "; ".join(words)
+        return summary(asdict(self), folder)
 
     def write(self, folder: Path) -> Path:
         """Write `folder/result.json` atomically; numbers that are not finite become null, and `reason` tells why."""
@@ -86,6 +82,18 @@ class Result:
         path = folder / FILE_NAME
         write_atomically(path, json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n")
         return path
+
+
+def summary(record: Mapping[str, Any], folder: Path) -> str:
+    """Of the content of a `result.json` in `folder`: how it ended, its error rates, its time."""
+    words = [record["status"] if record["reason"] is None else f"{record['status']}: {record['reason']}"]
+    if record["wer"] is not None:
+        learnt = ", not converged" if record["converged"] is False else ""
+        words.append(f"test WER {record['wer']:.1%} ({record['errors']} errors in {record['words']} words){learnt}")
+    if record["val_wer"] is not None:
+        words.append(f"best dev WER {record['val_wer']:.1%}")
+    words += [f"{record['wall_seconds'] or 0:.0f} s", str(folder / FILE_NAME)]
+    return "; ".join(words)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:

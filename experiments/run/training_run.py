@@ -60,6 +60,7 @@ class TrainingRun:
             root=config["trainer"]["default_root_dir"],
             resume=config["resume"],
             reuse_commit=config["reuse_commit"],
+            data=config["data"],
         )
         self.result = Result(
             config["name"],

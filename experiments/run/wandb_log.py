@@ -19,7 +19,7 @@ INIT_SECONDS = 20.0
 FINISH_SECONDS = 60.0
 ID_NAME = "wandb_id.txt"
 # The config is the W&B run's own.
-NOT_MIRRORED = ("config", "versions", "plan")
+NOT_MIRRORED = ("config", "versions", "plan", "data")
 
 
 def mode_of(asked: str | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from data.fingerprint import contents_of
 from experiments.run.folder import RunFolder, begin, locate, locked
 from experiments.run.result import Result
 
@@ -20,6 +21,66 @@ def where(folder: Path, config_hash: str = HASH, commit: str | None = "c1", **op
 def ended(folder: Path, status: Any = "finished", commit: str = "c1") -> None:
     begin(where(folder, commit=commit))
     Result("demo", {}, HASH, 3, status=status, commit=commit).write(folder)
+
+
+def on_data(folder: Path, **settings: Any) -> tuple[dict[str, Any], Path]:
+    """A run that finished on a small manifest: the settings that name it, and the manifest."""
+    manifest = folder / "data" / "train.jsonl"
+    manifest.parent.mkdir(parents=True)
+    lines = [{"audio_filepath": f"{i}.wav", "duration": 1.0, "text": "one"} for i in range(3)]
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = {"root": str(manifest.parent), "train_manifest": "train.jsonl"}
+    begin(where(folder / "run"))
+    ended_on = Result("demo", {}, HASH, 3, status="finished", commit="c1", data=contents_of(data), wer=0.1, **settings)
+    ended_on.write(folder / "run")
+    return data, manifest
+
+
+def test_a_run_that_ended_is_found_with_its_error_rate_while_its_data_is_the_same(tmp_path: Path) -> None:
+    data, _ = on_data(tmp_path, errors=1, words=10)
+    found = where(tmp_path / "run", data=data)
+    assert found.finished is not None
+    assert found.messages[0].startswith("already finished; test WER 10.0% (1 errors in 10 words)")
+    assert "data" not in found.messages[0].replace("data/", "")
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda text: text.partition("\n")[2], "train had 3 utterances and has 2, with other ids"),
+        (lambda text: text.replace("one", "two", 1), "train had 3 utterances and has 3, with other texts"),
+        (lambda text: text.replace("1.0", "2.0", 1), "train had 3 utterances and has 3, with other durations"),
+    ],
+)
+def test_a_run_that_ended_on_other_data_is_trained_again_and_kept(tmp_path: Path, edit: Any, said: str) -> None:
+    data, manifest = on_data(tmp_path)
+    manifest.write_text(edit(manifest.read_text()))
+    found = where(tmp_path / "run", data=data)
+    assert found.finished is None
+    assert said in found.messages[0]
+    assert "trained again" in found.messages[0]
+    begin(found)
+    assert (tmp_path / "run" / "previous-1" / "result.json").exists()
+
+
+def test_a_run_whose_manifests_are_gone_says_that_it_cannot_tell(tmp_path: Path) -> None:
+    data, manifest = on_data(tmp_path)
+    manifest.unlink()
+    found = where(tmp_path / "run", data=data)
+    assert found.finished is not None
+    assert "whether its data is still the same cannot be told" in found.messages[0]
+    assert str(manifest) in found.messages[0]
+
+
+def test_a_run_from_before_its_data_was_recorded_is_found_and_says_so(tmp_path: Path) -> None:
+    data, _ = on_data(tmp_path)
+    path = tmp_path / "run" / "result.json"
+    record = json.loads(path.read_text())
+    del record["data"]
+    path.write_text(json.dumps(record))
+    found = where(tmp_path / "run", data=data)
+    assert found.finished is not None
+    assert "trained before that was recorded" in found.messages[0]
 
 
 def checkpoint(folder: Path) -> Path:
