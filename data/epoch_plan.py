@@ -8,7 +8,7 @@ utterances.
 Order of an ordinary epoch (1) sort by duration; (2) cut the sorted order into buckets, with bounds that move from
 epoch to epoch, and shuffle each; (3) cut the whole into steps; (4) shuffle the steps. A sorted first epoch
 (SortaGrad, Amodei et al. 2016, section 3.2) leaves (2) and (4) out. Everything is NumPy on whole columns: 6,000,000
-rows take about a second.
+rows take about half a second.
 
 Invariants of a training epoch: every row occurs; each step has the same number of micro-batches; only the last step
 repeats rows (`repeated` of them, neighbours in duration of those it fills), and only where the corpus does not divide.
@@ -162,13 +162,14 @@ def plan_evaluation(durations: Seconds, *, world_size: int, batch_size: int) -> 
 def by_duration(durations: Seconds) -> Rows:
     """Rows from short to long, equal durations (as float32) in their order.
 
-    A positive float sorts as the integer of its bits does, and NumPy sorts 16-bit integers by counting: two such passes
-    take 0.3 s for 6,000,000 rows, comparing takes 0.8 s.
+    A positive float sorts as the integer of its bits does. With the row below it in 64 bits all keys differ, and NumPy
+    sorts those with vector instructions: for 6,000,000 rows in an eighth of the time of a stable argsort.
     """
-    bits = durations.astype(np.float32).view(np.uint32)
-    low = np.argsort((bits & 0xFFFF).astype(np.uint16), kind="stable").astype(np.int32)
-    high = (bits >> np.uint32(16)).astype(np.uint16)
-    return low[np.argsort(high[low], kind="stable")]
+    keys = durations.astype(np.float32).view(np.uint32).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    keys.sort()
+    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
 
 
 def _bucketed(

@@ -1,11 +1,13 @@
 """The order of an epoch, for any corpus size, batch size and number of ranks."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.epoch_plan import EpochPlan, plan_by_count, plan_by_seconds, plan_evaluation
+from data.epoch_plan import EpochPlan, by_duration, plan_by_count, plan_by_seconds, plan_evaluation
 
 sizes = st.integers(1, 200)
 
@@ -173,3 +175,22 @@ def test_a_corpus_smaller_than_a_step_fills_it_by_repeating(rows: int, step: int
     counts = np.bincount(plan.rows, minlength=rows)
     assert counts.min() >= 1
     assert counts.max() - counts.min() <= 1
+
+
+@given(st.lists(st.floats(0, 1e6, allow_subnormal=True) | st.sampled_from([0.5, 1.0, 1.0 + 1e-12]), max_size=50))
+def test_rows_are_sorted_by_duration_and_equal_ones_stay_in_their_order(durations: list[float]) -> None:
+    seconds = np.array(durations, np.float64)
+    assert by_duration(seconds).tolist() == np.argsort(seconds.astype(np.float32), kind="stable").tolist()
+    assert by_duration(seconds).dtype == np.int32
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_a_run_on_6_000_000_utterances_goes_on_within_a_second() -> None:
+    """The plan of an epoch is all of it that grows with the corpus; processor time, since the machine is shared."""
+    durations = durations_of(6_000_000)
+    began = time.process_time()
+    plan = plan_by_count(durations, seed=1, epoch=2, global_batch_size=512, per_device_batch_size=4)
+    taken = time.process_time() - began
+    assert len(plan) == -(-6_000_000 // 512)
+    assert taken < 1
