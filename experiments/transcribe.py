@@ -52,12 +52,10 @@ def load(checkpoint: Path, device: str | None = None) -> "Recognizer":
     """The recogniser, in evaluation mode, on `device`. Raises ValueError with a sentence about what is wrong."""
     from pickle import UnpicklingError
 
-    import torch
-
+    from experiments.devices import device_of
     from experiments.run.folder import BEST, is_whole, of_folder
     from models.recognizer import Recognizer
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if not checkpoint.is_file():
         remedy = of_folder(checkpoint) or f"name a checkpoint of `fit`, as {BEST}"
         raise ValueError(f"{checkpoint} is no file; {remedy}")
@@ -65,12 +63,9 @@ def load(checkpoint: Path, device: str | None = None) -> "Recognizer":
         raise ValueError(
             f"{checkpoint} is no checkpoint of this recogniser, or half of one (it cannot be read); name one of `fit`"
         )
+    place = str(device_of(device))
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} is not there ({str(error).splitlines()[0]}); say --device cpu") from error
-    try:
-        return Recognizer.load_from_checkpoint(checkpoint, map_location=device)
+        return Recognizer.load_from_checkpoint(checkpoint, map_location=place)
     except (UnpicklingError, EOFError, OSError, RuntimeError, KeyError, TypeError) as error:
         # torch's words on a file that it cannot read advise to load it unsafely.
         unreadable = isinstance(error, UnpicklingError | OSError) or not str(error)

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+
+class OneSentenceParser(argparse.ArgumentParser):
+    """Says one sentence where argparse prints its usage, and ends with code 2. A few lines of the sentences of
+    `data.one_sentence_parser`: the wheel carries this package alone."""
+
+    def error(self, message: str) -> NoReturn:
+        known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+        if found := re.match(r"unrecognized arguments: ([^ =]+)", message):
+            near = difflib.get_close_matches(found[1], known, n=1)
+            what = "is no option" if found[1].startswith("-") else "stands alone on the command line"
+            message = f"{found[1]} {what}; " + (
+                f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+            )
+        elif found := re.match(r"the following arguments are required: (.*)", message):
+            message = f"{found[1]} must be given"
+        elif found := re.match(r"argument ([^:]+): expected one argument", message):
+            message = f"{found[1]} has no value; give one"
+        elif found := re.match(r"argument ([^:]+): invalid choice: (.*?) \(choose from (.*)\)$", message):
+            message = f"{found[1]} is {found[2]}; choose from {found[3]}".replace("'", "")
+        elif found := re.match(r"argument ([^:]+): (.*)$", message):
+            message = f"{found[1]}: {found[2]}"
+        self.exit(2, f"error: {message}; {self.prog} --help says more\n".replace("?;", "?"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m prnn_ext", description=__doc__)
+    parser = OneSentenceParser(prog="python -m prnn_ext", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     for add in (_add_benchmark, _add_plan, _add_build):
         add(commands)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # argparse would have the parser above complain, which knows no option
+        commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     return options.run(options)
 
 
@@ -27,6 +54,7 @@ def _command(
         description=purpose,
         epilog=f"example: python -m prnn_ext {example}",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
     )
     parser.set_defaults(run=run)
     return parser
@@ -71,7 +99,8 @@ def _benchmark(options: argparse.Namespace) -> int:
     from prnn_ext import benchmark
 
     if options.repeats < 2:
-        raise SystemExit("--repeats is 1; a spread needs at least 2.")
+        print("error: --repeats is 1; a spread needs at least 2", file=sys.stderr)
+        return 2
     if options.threads:
         torch.set_num_threads(options.threads)
     print(
@@ -110,14 +139,26 @@ def _plan(options: argparse.Namespace) -> int:
 
     from prnn_ext import planning
 
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    try:
+        device = torch.device(options.device or ("cuda" if there else "cpu"))
+    except RuntimeError:  # it lists every device that torch can be built for
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        print(
+            f"error: --device {options.device} is no device of this command; say cpu, cuda or cuda:1", file=sys.stderr
+        )
+        return 2
+    if device.type == "cuda" and (device.index or 0) >= there:
+        print(f"error: --device {device} is not there (torch finds {there} CUDA devices); say cpu", file=sys.stderr)
+        return 2
     shape = {"dtype": getattr(torch, options.dtype), "device": device}
     try:
         x = torch.empty(options.time_steps, options.batch, options.hidden, **shape)
         weight_hh = torch.empty(options.hidden, options.hidden, **shape)
         plan = planning.plan(x, weight_hh, activation=options.activation, backend=options.backend)
     except (planning.BackendUnavailableError, RuntimeError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     print(f"{plan.backend}{f': {plan.tiles}' if plan.tiles else ''}")
     for name, sentences in plan.reasons.items():
@@ -146,7 +187,7 @@ def _build(options: argparse.Namespace) -> int:
         wanted = build.jobs(options.sizes, options.batch, options.dtype, options.activation, options.arch)
         compiler.nvrtc_version()
     except (ValueError, compiler.CompilerMissingError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     failed = 0
     for number, built in enumerate(build.build(wanted, options.cache, options.workers), start=1):

@@ -23,9 +23,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from data.option_values import count
+from experiments.devices import device_of
 from experiments.option_lists import counts, integers, names
 
 LEARNT = 0.9
+LEAST_STEPS = 2
+"""Whether a loss falls is seen at the second."""
 RECIPES = ("modern", "paper")
 PAPER_LEARNING_RATE = 6e-4
 """The highest of the paper's range."""
@@ -52,26 +56,26 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("--depths", type=integers, default=[8, 48, 88, 200], help="default: 8,48,88,200")
-    parser.add_argument("--hidden-size", type=int, default=32)
+    parser.add_argument("--hidden-size", type=count, default=32)
     parser.add_argument("--skip-spans", type=counts, default=[4, 0], help="default: 4,0; 0 for none")
     parser.add_argument("--initializations", default="gaussian", help="comma-separated, see models/stack.py")
     parser.add_argument("--recipes", type=names(RECIPES), default=list(RECIPES), help=f"from {', '.join(RECIPES)}")
     parser.add_argument("--precision", choices=("32", "bf16-mixed", "bf16-true"), default="32")
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--frames", type=int, default=40, help="time steps of the stack (default: 40)")
-    parser.add_argument("--steps", type=int, default=100, help="optimiser steps (default: 100)")
+    parser.add_argument("--batch-size", type=count, default=4)
+    parser.add_argument("--frames", type=count, default=40, help="time steps of the stack (default: 40)")
+    parser.add_argument(
+        "--steps", type=count, default=100, help=f"optimiser steps, at least {LEAST_STEPS} (default: 100)"
+    )
     parser.add_argument("--device", default=None, help="cuda or cpu (default: cuda where there is one)")
     parser.add_argument("--output", type=Path, default=Path("runs/stability"), help="folder of stability.json")
 
 
 def run(options: argparse.Namespace) -> int:
     """Train each network, print its outcome, write stability.json."""
-    import torch
-
     from experiments.run import provenance
     from experiments.run.result import write_atomically
 
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of(options.device)
     outcomes = []
     grid = itertools.product(options.depths, options.skip_spans, options.initializations.split(","), options.recipes)
     for depth, span, initialization, recipe in grid:
@@ -94,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         )
         options.output.mkdir(parents=True, exist_ok=True)
         record = {
-            "device": provenance.device_name(torch.device(device).type),
+            "device": provenance.device_name(device.type),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": provenance.commit(),
             "command": " ".join(["python -m experiments", *sys.argv[1:]]),
@@ -112,12 +116,12 @@ def train(
     batch_size: int = 4,
     frames: int = 40,
     precision: Any = "32",
-    device: str = "cpu",
+    device: Any = "cpu",
     report: Callable[[int, float], None] | None = None,
 ) -> Outcome:
     """Learn one batch by heart. `network` holds arguments of `StackOptions`; `report` hears step and loss.
 
-    Raises ValueError for a recipe that is not one of `RECIPES`.
+    Raises ValueError for a recipe that is not one of `RECIPES`, and for fewer than `LEAST_STEPS`.
     """
     from experiments.memory.bare_step import BareStep, StepOptions
     from models.features import FeatureOptions
@@ -128,6 +132,10 @@ def train(
 
     if recipe not in RECIPES:
         raise ValueError(f"recipe {recipe!r} was given; it is one of {', '.join(RECIPES)}.")
+    if steps < LEAST_STEPS:
+        raise ValueError(
+            f"--steps is {steps}; give at least {LEAST_STEPS}: a network learns where its loss falls below its first"
+        )
     chosen = Recipe(learning_rate=1e-3)
     if recipe == "paper":
         chosen = Recipe(optimizer="sgd", learning_rate=PAPER_LEARNING_RATE, clip_norm=400.0)

@@ -11,11 +11,13 @@ On CUDA the peak is the allocator's, activation memory the peak over forward and
 """
 
 import argparse
+import itertools
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.devices import device_of
 from experiments.memory.grid import POLICIES, PRECISIONS, add_size_arguments, networks
 from experiments.option_lists import counts, integers, names
 
@@ -52,10 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from experiments.memory.report import print_table, write_results
     from experiments.memory.rows import available_bytes, measure, row, traced
 
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        print("error: --device cuda was given and no CUDA device is visible; use --device cpu", file=sys.stderr)
-        return 2
+    device = device_of(options.device)
     # cuDNN would otherwise answer a float32 question in tf32.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     console, rows, refused = Console(stderr=True), [], []
@@ -102,9 +101,10 @@ def run(options: argparse.Namespace) -> int:
 
 def what_fits(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Predicted: the deepest network at the smallest mini-batch given, and the largest mini-batch at the greatest depth
-    given, by width, GPU memory and policy; what is not given is the paper's deepest network."""
+    given, by width, GPU memory and policy; what is not given is the paper's deepest network. `deeper_not_tried`,
+    `larger_not_tried`: where the search ended before the memory did."""
     from experiments.memory.bare_step import StepOptions
-    from experiments.memory.fit import Fit
+    from experiments.memory.fit import MOST_LAYERS, MOST_UTTERANCES, Fit
     from models.stack import StackOptions
 
     precision: Any = options.precision or "bf16-mixed"
@@ -114,19 +114,24 @@ def what_fits(options: argparse.Namespace) -> list[dict[str, Any]]:
     for width in options.hidden_sizes or [FIT_HIDDEN_SIZE]:
         stack = StackOptions(layers, width, skip_span=options.skip_span, activation="relu")
         fit = Fit(StepOptions(stack, batch, frames, precision, options.optimizer))
-        rows += [
-            {
-                "gpu_memory_gib": gib,
-                "policy": policy,
-                "precision": precision,
-                "hidden_size": width,
-                "frames": frames,
-                "largest_depth": fit.largest_depth(gib * GIB, batch, policy),
-                "at_batch_size": batch,
-                "largest_batch_size": fit.largest_batch(gib * GIB, layers, policy),
-                "at_num_layers": layers,
-            }
-            for gib in options.gpu_memory_gib
-            for policy in options.policies or FIT_POLICIES
-        ]
+        for gib, policy in itertools.product(options.gpu_memory_gib, options.policies or FIT_POLICIES):
+            depth, utterances = (
+                fit.largest_depth(gib * GIB, batch, policy),
+                fit.largest_batch(gib * GIB, layers, policy),
+            )
+            rows.append(
+                {
+                    "gpu_memory_gib": gib,
+                    "policy": policy,
+                    "precision": precision,
+                    "hidden_size": width,
+                    "frames": frames,
+                    "largest_depth": depth,
+                    "deeper_not_tried": depth > MOST_LAYERS - stack.module_layers,
+                    "at_batch_size": batch,
+                    "largest_batch_size": utterances,
+                    "larger_not_tried": utterances >= MOST_UTTERANCES,
+                    "at_num_layers": layers,
+                }
+            )
     return rows

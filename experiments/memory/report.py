@@ -42,6 +42,8 @@ FIT_COLUMNS = {
     "at_num_layers": "at layers",
 }
 WORDS = frozenset({1})
+# Where the search ended before the memory did.
+SEARCH_ENDED = {"largest_depth": "deeper_not_tried", "largest_batch_size": "larger_not_tried"}
 
 
 def write_results(output: Path, rows: Sequence[Row], fits: Sequence[Row], refused: Sequence[str], device: Any) -> None:
@@ -212,4 +214,5 @@ def cell(row: Row, key: str) -> str:
         return f"{value / GIB:.3g}"
     if isinstance(value, float):
         return f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    at_least = "≥ " if row.get(SEARCH_ENDED.get(key, ""), False) else ""
+    return f"{at_least}{value:,}" if isinstance(value, int) else str(value)

@@ -17,6 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from data.option_values import count
+from experiments.cli import EXIT_FAILED
+from experiments.devices import device_of
 from experiments.option_lists import integers, names
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -58,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", type=names(DTYPES), default=["bfloat16"], help=f"from {', '.join(DTYPES)}")
     parser.add_argument("--passes", type=names(PASSES), default=list(PASSES), help="forward, both (with backward)")
     parser.add_argument("--backends", type=names(BACKENDS), default=list(BACKENDS), help=f"from {', '.join(BACKENDS)}")
-    parser.add_argument("--rounds", type=int, default=7, help="samples a figure; the median is reported (default: 7)")
+    parser.add_argument("--rounds", type=count, default=7, help="samples a figure; the median is reported (default: 7)")
     parser.add_argument("--device", default=None, help="cuda or cpu (default: cuda where there is one)")
     parser.add_argument("--output", type=Path, default=Path("runs/throughput"), help="folder of the results")
 
@@ -70,10 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
     from experiments.throughput.report import print_table, write_results
 
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        print("error: --device cuda was given and no CUDA device is visible; use --device cpu", file=sys.stderr)
-        return 2
+    device = device_of(options.device)
     # cuDNN would otherwise answer a float32 question in tf32.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -87,7 +87,12 @@ def run(options: argparse.Namespace) -> int:
             hidden_size, batch_size, time_steps, dtype, options.backends, options.passes, options.rounds, device, peaks
         ):
             rows.append(row)
-        write_results(options.output, rows, peaks, device)
+        if any(row["us_per_step"] is not None for row in rows):  # a page without a figure says nothing
+            write_results(options.output, rows, peaks, device)
+    if all(row["us_per_step"] is None for row in rows):
+        why = dict.fromkeys(f"{row['backend']}: {row['reason']}".rstrip(".") for row in rows)
+        print(f"error: no backend was timed, nothing is written; {'; '.join(why)}", file=sys.stderr)
+        return EXIT_FAILED
     print_table(rows)
     print(f"wrote {options.output / 'report.html'}")
     return 0

@@ -180,3 +180,22 @@ def test_a_traced_grid_is_called_predicted(tmp_path):
         ("traced", "predicted", None)
     }
     assert all(row["peak_memory_bytes"] == row["predicted_peak_memory_bytes"] for row in rows)
+
+
+@pytest.mark.slow
+def test_where_the_search_ended_before_the_memory_did_it_says_at_least(tmp_path, capsys):
+    from experiments.cli import main
+
+    arguments = "memory --traced --depths 4 --hidden-sizes 16 --batch-sizes 2 --frames 30 --policies save"
+    assert main([*arguments.split(), "--gpu-memory-gib", "2,10000000", "--output", str(tmp_path)]) == 0
+    small, huge = json.loads((tmp_path / "memory.json").read_text())["fits"]
+    assert (huge["largest_depth"], huge["largest_batch_size"]) == (65536, 65536)
+    assert huge["deeper_not_tried"]
+    assert huge["larger_not_tried"]
+    assert 0 < small["largest_batch_size"] < 65536
+    assert not small["larger_not_tried"]
+    found = f"{small['largest_batch_size']:,}"
+    for text in (capsys.readouterr().out, (tmp_path / "report.html").read_text()):
+        assert text.count("≥ 65,536") == 2 + small["deeper_not_tried"]
+        assert found in text
+        assert f"≥ {found}" not in text

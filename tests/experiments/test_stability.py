@@ -52,3 +52,27 @@ def test_a_network_that_explodes_is_called_diverged(monkeypatch):
 def test_a_recipe_that_is_not_known_is_refused():
     with pytest.raises(ValueError, match="recipe 'old' was given"):
         train({"num_layers": 1, "hidden_size": 8}, "old", steps=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--steps=1", "--steps is 1; give at least 2"),
+        ("--steps=0", "--steps: '0' is not a whole number of 1 or more"),
+        ("--steps=-3", "--steps: '-3' is not a whole number"),
+        ("--hidden-size=0", "--hidden-size: '0' is not a whole number"),
+        ("--batch-size=0", "--batch-size: '0' is not a whole number"),
+        ("--frames=0", "--frames: '0' is not a whole number"),
+        ("--depths=0", "--depths: '0' holds a number below 1"),
+        ("--device=gpu", "--device gpu is no device"),
+    ],
+)
+def test_a_number_that_leaves_nothing_to_judge_is_refused(given, said, tmp_path, capsys):
+    from experiments.cli import main
+
+    assert main(["stability", "--depths=1", given, f"--output={tmp_path / 'out'}"]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert said in line
+    assert printed.out == ""
+    assert not (tmp_path / "out").exists()

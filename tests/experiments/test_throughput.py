@@ -65,6 +65,19 @@ def test_reports_no_speed_for_a_wrong_result(monkeypatch, spoil):
     assert "differs from the reference" in by_backend["torch"]["reason"]
 
 
+@pytest.mark.parametrize("backends", [["persistent"], ["flashrnn", "cudnn", "gemm"]], ids=len)
+def test_without_a_figure_the_command_fails_with_every_reason(tmp_path, capsys, backends):
+    output = tmp_path / "out"
+    grid = [option for option in GRID if not option.startswith("--backends")]
+    assert main(["throughput", *grid, f"--backends={','.join(backends)}", f"--output={output}"]) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    for backend in backends:
+        assert line.count(f"{backend}: ") == 1
+    assert said.out == ""
+    assert not output.exists()
+
+
 def test_torch_rival_computes_what_the_reference_does():
     problem = Problem.draw(7, 3, 24, torch.float64, CPU)
     for mine, theirs in zip(rival("reference", problem).both(), rival("torch", problem).both(), strict=True):
