@@ -31,6 +31,7 @@ from experiments.run.callbacks.longest_batch import out_of_memory
 from experiments.run.callbacks.progress import bar_wanted, progress
 from experiments.run.training_run import TrainingRun
 from experiments.settings.mistakes import of_trainer
+from experiments.settings.nothing_to_do import check_something_to_do
 from experiments.settings.reading import read_settings
 from models.recognizer import Recognizer
 
@@ -117,6 +118,7 @@ class TrainingCLI(LightningCLI):
             synth.speak()
             super().instantiate_classes()
             return
+        check_something_to_do(config)
         self.training_run = TrainingRun(config)
         for message in self.training_run.folder.messages:
             say(message)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from models.recognizer import Recognizer
 
 UNTESTED = (
-    "training ended before any validation, so there is no best checkpoint and nothing was tested: name "
-    "data.val_manifest, train longer (trainer.max_epochs, max_steps, max_time), or validate more often "
-    "(trainer.check_val_every_n_epoch, val_check_interval, limit_val_batches)"
+    "training ended before any validation, so there is no best checkpoint and nothing was tested: train longer "
+    "(trainer.max_epochs, max_steps, max_time), or validate more often (trainer.check_val_every_n_epoch, "
+    "val_check_interval)"
 )
 
 

@@ -76,3 +76,9 @@ def test_the_last_line_a_person_reads() -> None:
     assert done.summary(Path("runs/a")) == (
         "finished; test WER 3.2% (12 errors in 375 words); best dev WER 4.0%; 123 s; runs/a/result.json"
     )
+
+
+@pytest.mark.parametrize(("converged", "said"), [(True, "words); best"), (False, "words), not converged; best")])
+def test_a_run_that_did_not_converge_says_so(converged: bool, said: str) -> None:
+    done = result(status="finished", wer=1.0, errors=375, words=375, val_wer=1.0, converged=converged)
+    assert said in done.summary(Path("runs/a"))

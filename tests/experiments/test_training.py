@@ -126,6 +126,54 @@ def test_a_mistake_gets_one_sentence(
     assert "Traceback" not in line
 
 
+IDLE = [
+    "--data.train_manifest=null",
+    "--data.val_manifest=null",
+    "--trainer.max_epochs=0",
+    "--trainer.max_steps=0",
+    "--trainer.limit_train_batches=0",
+    "--trainer.limit_train_batches=0.0",
+    "--trainer.limit_val_batches=0",
+    "--trainer.max_time=00:00:00:00",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", IDLE)
+def test_a_run_with_nothing_to_do_is_refused_before_it_begins(
+    option: str, synth_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *TINY, f"--data.root={synth_corpus}", f"--output={tmp_path / 'run'}", option]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    key, value = option.removeprefix("--").split("=")
+    assert line.startswith(f"error: {key} is {value}: no ")
+    assert "; " in line, "what to do"
+    assert said.out == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_setting_that_can_leave_nothing_to_do_is_tried() -> None:
+    from experiments.settings import nothing_to_do
+
+    assert {key for key, *_ in nothing_to_do.IDLE} == {option.removeprefix("--").split("=")[0] for option in IDLE}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_finished_run_that_learnt_nothing_says_so(
+    synth_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its loss is finite, so it did not diverge; its WER tells."""
+    options = ["--model.recipe.learning_rate=1e10", "--trainer.max_epochs=1", "--trainer.limit_train_batches=1"]
+    code, result = run_fit(synth_corpus, tmp_path / "run", *options)
+    assert (code, result["status"], result["converged"], result["steps"]) == (0, "finished", False, 1)
+    assert result["wer"] >= 0.95
+    assert re.search(
+        r"finished; test WER [\d.]+% \(\d+ errors in \d+ words\), not converged; ", capsys.readouterr().out
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_a_run_asked_for_twice_is_found(synth_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
