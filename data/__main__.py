@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from data.entry_point import run_command
 from data.importers import KINDS
 from data.one_sentence_parser import OneSentenceParser
 from data.option_values import count, positive
@@ -18,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         code: int = options.command(options)
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}; check the path and its permissions." if error.filename else error
+        what = error.strerror or str(error)
+        if error.filename:
+            what = f"{error.filename}: {error.strerror}; check the path and its permissions."
         print(f"error: {what}", file=sys.stderr)
         return 2
     except ValueError as error:
@@ -261,4 +264,4 @@ def _vocabulary(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

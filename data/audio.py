@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from data.storage import is_remote, read_bytes
+from data.storage import is_remote, location, read_bytes, why_unreadable
 
 DURATION_TOLERANCE = 0.1  # seconds that a manifest's duration may differ from the audio's (mp3 pads by up to 0.05)
 Channel = int | Literal["mix", "error"]
@@ -44,19 +44,21 @@ def read_audio(
     Raises AudioError for what is unreadable, truncated, empty or not finite, and when the file ends more than
     `DURATION_TOLERANCE` before the asked duration, or with `to_end` after it.
     """
+    path = Path(path)
+    named = location(path)
     try:
-        with _open(Path(path), byte_span) as sound:
+        with _open(path, byte_span) as sound:
             rate, total = sound.samplerate, sound.frames
             start = round(offset * rate)
             wanted = total - start if duration is None else round(duration * rate)
             if start >= total > 0:
                 raise AudioError(
-                    f"{path}: offset {offset:g} s is past its end at {total / rate:g} s; mend the manifest."
+                    f"{named}: offset {offset:g} s is past its end at {total / rate:g} s; mend the manifest."
                 )
             surplus = total - start - wanted
             if -surplus > DURATION_TOLERANCE * rate or (to_end and surplus > DURATION_TOLERANCE * rate):
                 raise AudioError(
-                    f"{path}: {(total - start) / rate:.3f} s of audio where {duration:.3f} s are expected; "
+                    f"{named}: {(total - start) / rate:.3f} s of audio where {duration:.3f} s are expected; "
                     "mend the duration in the manifest or replace the file."
                 )
             wanted = total - start if to_end else min(wanted, total - start)
@@ -64,22 +66,20 @@ def read_audio(
                 sound.seek(start)
             samples = sound.read(wanted, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError) as error:
-        if not is_remote(Path(path)) and not Path(path).exists():
+        if not is_remote(path) and not path.exists():
             raise AudioError(
-                f"{path}: there is no such file; put it there, mend audio_filepath or take out its line."
+                f"{named}: there is no such file; put it there, mend audio_filepath or take out its line."
             ) from error
-        # libsndfile says the path again, and a full stop.
-        reason = str(getattr(error, "error_string", error)).rstrip(".")
         raise AudioError(
-            f"{path}: the audio cannot be read ({reason}); replace the file or take out its line."
+            f"{named}: the audio cannot be read ({why_unreadable(path, error)}); replace the file or take out its line."
         ) from error
     if len(samples) < wanted:
-        raise AudioError(f"{path}: truncated, {len(samples)} of {wanted} samples can be read; replace the file.")
+        raise AudioError(f"{named}: truncated, {len(samples)} of {wanted} samples can be read; replace the file.")
     if not len(samples):
-        raise AudioError(f"{path}: no samples; replace the file or take out its line.")
-    mono = _one_channel(samples, channel, path)
+        raise AudioError(f"{named}: no samples; replace the file or take out its line.")
+    mono = _one_channel(samples, channel, named)
     if not np.isfinite(mono).all():
-        raise AudioError(f"{path}: NaN or infinite samples; write the file anew.")
+        raise AudioError(f"{named}: NaN or infinite samples; write the file anew.")
     return resample(torch.from_numpy(mono), rate, sample_rate)
 
 
@@ -104,7 +104,7 @@ def _flac_inside(path: Path, byte_span: tuple[int, int]) -> int | None:
     return None
 
 
-def _one_channel(samples: np.ndarray, channel: Channel, path: str | Path) -> np.ndarray:
+def _one_channel(samples: np.ndarray, channel: Channel, path: str) -> np.ndarray:
     channels = samples.shape[1]
     if channels == 1:
         return samples[:, 0]

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from data.extras import missing_package
 from data.frames_needed import frames_needed
 from data.manifest import ManifestError, Utterance, read_manifest
 from data.speed import key
@@ -84,8 +85,8 @@ def read_corpus(paths: str | Path | Iterable[str | Path]) -> Corpus:
     if any(path.suffix == ".arrow" for path in several):
         try:
             from data.index import IndexedCorpus  # pyarrow is an extra
-        except ImportError as error:
-            raise ManifestError(f"{several[0]}: an index needs pyarrow; say pip install 'pyarrow>=17'.") from error
+        except ModuleNotFoundError as error:
+            raise ManifestError(f"{several[0]}: {missing_package(error)}") from error
 
         if len(several) > 1:
             raise ManifestError(f"{several[0]}: an index cannot be joined with others; index all manifests together.")

@@ -23,3 +23,14 @@ def count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return value
+
+
+def port(text: str) -> int:
+    """A TCP port; 0 lets the system choose."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a whole number from 0 to 65535")
+    return value

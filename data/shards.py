@@ -18,7 +18,7 @@ from typing import Literal
 import soundfile
 
 from data.manifest import Utterance
-from data.storage import read_bytes
+from data.storage import location, read_bytes, why_unreadable
 
 Codec = Literal["keep", "flac", "opus"]
 _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
@@ -41,8 +41,9 @@ def pack(
             try:
                 content, suffix = _content(row, codec)
             except (soundfile.SoundFileError, OSError) as error:
+                why = why_unreadable(row.audio_filepath, error)
                 raise ValueError(
-                    f"{row.place}: {row.audio_filepath} cannot be read ({getattr(error, 'strerror', None) or error}); "
+                    f"{row.place}: {location(row.audio_filepath)} cannot be read ({why}); "
                     "replace the file or take out its line."
                 ) from error
             packed.append((row, shard.add(f"{number:05d}/{len(packed):06d}{suffix}", content)))
@@ -102,7 +103,8 @@ def _content(row: Utterance, codec: Codec) -> tuple[bytes, str]:
     target = io.BytesIO()
     if codec == "opus":
         if rate not in _OPUS_RATES:
-            raise ValueError(f"{row.place}: {row.audio_filepath}: Opus has no rate of {rate} Hz; pack with codec flac.")
+            where = f"{row.place}: {location(row.audio_filepath)}"
+            raise ValueError(f"{where}: Opus has no rate of {rate} Hz; pack with codec flac.")
         soundfile.write(target, samples, rate, format="OGG", subtype="OPUS")
         return target.getvalue(), ".opus"
     soundfile.write(target, samples, rate, format="FLAC", subtype="PCM_24" if deep else "PCM_16")

@@ -9,6 +9,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from data.extras import missing_package
+
 _REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/+")
 
 
@@ -19,7 +21,7 @@ def is_remote(path: Path) -> bool:
 
 
 def location(path: Path) -> str:
-    """The location with its `//`."""
+    """The path in words: as it stands, a remote location with its `//`."""
     return _REMOTE.sub(r"\1://", path.as_posix())
 
 
@@ -29,14 +31,30 @@ def path_of(written: str, folder: Path) -> Path:
     return Path(written) if _REMOTE.match(written) else folder / written
 
 
+def why_unreadable(path: Path, error: Exception) -> str:
+    """Why a file could not be read as audio, in place of libsndfile's words, which are the same for a folder as for
+    noise, and say the path again."""
+    if not is_remote(path):
+        try:
+            path.open("rb").close()
+        except IsADirectoryError:
+            return "it is a folder"
+        except OSError as system:
+            return str(system.strerror)
+    # libsndfile ends with a full stop.
+    return str(getattr(error, "error_string", None) or getattr(error, "strerror", None) or error).rstrip(".")
+
+
 def read_bytes(path: Path, byte_span: tuple[int, int] | None) -> bytes:
     """The bytes of the span, or all of the file.
 
     Raises OSError where they cannot be read, and where the file ends before the span does.
     """
     if is_remote(path):
-        import fsspec
-
+        try:
+            import fsspec
+        except ModuleNotFoundError as error:
+            raise OSError(missing_package(error)) from error
         start, end = (None, None) if byte_span is None else (byte_span[0], sum(byte_span))
         try:
             system, name = fsspec.core.url_to_fs(location(path))

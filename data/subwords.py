@@ -9,6 +9,8 @@ import io
 import math
 from collections.abc import Iterable, Mapping
 
+from data.extras import missing_package
+
 
 class VocabularyError(ValueError):
     """A vocabulary that cannot be used, or text that holds characters outside it."""
@@ -58,8 +60,8 @@ def train(texts: Iterable[str], units: int) -> str:
     """
     try:
         import sentencepiece
-    except ImportError as error:
-        raise VocabularyError("sentencepiece is not installed; say pip install sentencepiece.") from error
+    except ModuleNotFoundError as error:
+        raise VocabularyError(missing_package(error)) from error
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

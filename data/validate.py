@@ -5,6 +5,7 @@ finds truncated files, NaN, silence and clipping. Across lines and manifests: th
 speaker in two splits. Nothing is changed.
 """
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from data.corpus import read_corpus
 from data.findings import Finding
 from data.manifest import ManifestError, Utterance, scan_manifest
 from data.sound_facts import SoundFacts, sound_facts
+from data.storage import is_remote, location, why_unreadable
 from data.text import Normalizer
 from data.vocabulary import Vocabulary
 
@@ -123,9 +125,10 @@ def _check_line(line: Line, checks: Checks) -> Line:
     try:
         line.sound = sound_facts(line.utterance.audio_filepath, line.utterance.byte_span, decode=checks.decode)
     except (soundfile.SoundFileError, OSError, ValueError) as error:
-        missing = not line.utterance.audio_filepath.is_file()
-        what = "there is no such file" if missing else f"it cannot be read ({error})"
-        line.add("audio-missing" if missing else "audio-unreadable", f"{line.utterance.audio_filepath}: {what}.")
+        path = line.utterance.audio_filepath
+        missing = not is_remote(path) and not path.exists()
+        what = "there is no such file" if missing else f"it cannot be read ({why_unreadable(path, error)})"
+        line.add("audio-missing" if missing else "audio-unreadable", f"{location(path)}: {what}.")
         return line
     _check_sound(line, line.sound, checks)
     return line
@@ -156,7 +159,7 @@ def _check_text(line: Line, checks: Checks) -> None:
 def _check_sound(line: Line, sound: SoundFacts, checks: Checks) -> None:
     row = line.utterance
     if not sound.frames:
-        line.add("audio-empty", f"{row.audio_filepath}: no samples; replace the file or take out its line.")
+        line.add("audio-empty", f"{location(row.audio_filepath)}: no samples; replace the file or take out its line.")
         return
     if sound.decoded and sound.readable < sound.frames:
         line.add("audio-truncated", f"{sound.readable} of {sound.frames} samples can be read; replace the file.")
@@ -175,7 +178,8 @@ def _check_sound(line: Line, sound: SoundFacts, checks: Checks) -> None:
     if not sound.finite:
         line.add("audio-not-finite", "NaN or infinite samples; write the file anew.")
     elif sound.readable == sound.frames and sound.peak < SILENT:
-        line.add("silent", f"nothing above {sound.peak:.5f} of full scale; take the line out if speech is missing.")
+        loud = f"the peak is {20 * math.log10(sound.peak):.0f} dB of full scale" if sound.peak else "all samples are 0"
+        line.add("silent", f"{loud}; take the line out if speech is missing.")
     elif sound.decoded and sound.clipped > CLIPPED_SAMPLES:
         line.add("clipped", f"{sound.clipped} samples at full scale; record at a lower level if you can.")
 

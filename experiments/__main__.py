@@ -1,8 +1,7 @@
 """`python -m experiments COMMAND ...`; see `cli.py`."""
 
-import sys
-
+from data.entry_point import run_command
 from experiments.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

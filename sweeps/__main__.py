@@ -16,6 +16,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from data.entry_point import run_command
+from data.one_sentence_parser import OneSentenceParser
+from data.option_values import count, port
 from experiments.many_runs.slots import machine_slots, runs_at_a_time
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -23,8 +26,8 @@ EXIT_FINISHED, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code (0 done, 1 no run finished, 2 wrong input, 130 interrupted)."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         return int(options.run(options))
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -147,7 +150,10 @@ def panels(options: argparse.Namespace) -> int:
     from sweeps.panels import save, view, write_specification
     from sweeps.sweep_file import read_sweep
 
-    made = view(read_sweep(options.file), options.entity or "", options.project, options.sweep)
+    sweep = read_sweep(options.file)
+    if options.project is None and options.save is None:
+        raise ValueError("panels needs --project, where the view is stored, or --save FILE.json, which writes it here.")
+    made = view(sweep, options.entity or "", options.project or "", options.sweep)
     if options.save is not None:
         write_specification(options.save, made)
         print(f"{options.save}: {sum(len(section.panels) for section in made.sections)} panels")
@@ -177,8 +183,11 @@ EXAMPLES = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m sweeps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = OneSentenceParser(
+        prog="python -m sweeps",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     one = commands.add_parser("check", help="schema and every point, nothing trained")
@@ -191,24 +200,24 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=runs_at_a_time, default=None, help="runs at a time; auto (default): one a GPU, or one a core"
     )
     one.add_argument(
-        "--gpus", type=int, default=1, help="GPUs a run has to itself (default 1); it trains on all of them"
+        "--gpus", type=count, default=1, help="GPUs a run has to itself (default 1); it trains on all of them"
     )
     one.add_argument("--seed", type=int, default=0, help="of a random sweep's draws")
-    one.add_argument("--limit", type=int, default=None, help="the first so many points only")
+    one.add_argument("--limit", type=count, default=None, help="the first so many points only")
     one.add_argument("--reuse-commit", action="store_true", help="keep results of another commit")
     one.set_defaults(run=run)
     one = commands.add_parser("slurm", help="a sweep file as a SLURM job array")
     one.add_argument("file", type=Path, metavar="FILE")
     one.add_argument("--output", type=Path, required=True, help="the sweep's folder, on a disk that all nodes share")
-    one.add_argument("--nodes", type=int, default=1, help="nodes a run")
-    one.add_argument("--gpus", type=int, default=1, help="GPUs a node")
+    one.add_argument("--nodes", type=count, default=1, help="nodes a run")
+    one.add_argument("--gpus", type=count, default=1, help="GPUs a node")
     one.add_argument("--time", default="24:00:00", help="of a job; a run that needs longer is queued again")
     one.add_argument(
         "--sbatch", action="append", default=[], metavar="OPTION", help="as partition=gpu; may be repeated"
     )
     one.add_argument("--submit", action="store_true", help="hand it to sbatch")
     one.add_argument("--seed", type=int, default=0, help="of a random sweep's draws")
-    one.add_argument("--limit", type=int, default=None, help="the first so many points only")
+    one.add_argument("--limit", type=count, default=None, help="the first so many points only")
     one.set_defaults(run=slurm)
     for command in commands.choices.values():
         command.add_argument(
@@ -228,27 +237,28 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("dashboard", help="the page, served live while runs go on")
     one.add_argument("folder", type=Path, metavar="DIR")
     one.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine alone")
-    one.add_argument("--port", type=int, default=8321)
+    one.add_argument("--port", type=port, default=8321, help="default 8321")
     one.set_defaults(run=dashboard)
     one = commands.add_parser("agents", help="real W&B agents, each with its own share of this machine")
     one.add_argument("sweep_id", metavar="SWEEP_ID", help="ENTITY/PROJECT/ID, as `wandb sweep FILE` prints it")
     one.add_argument(
         "--jobs", type=runs_at_a_time, default=None, help="agents; auto (default): one a GPU, or one a core"
     )
-    one.add_argument("--gpus", type=int, default=1, help="GPUs an agent's runs have to themselves (default 1)")
-    one.add_argument("--count", type=int, default=None, help="points an agent runs; default all that W&B hands out")
+    one.add_argument("--gpus", type=count, default=1, help="GPUs an agent's runs have to themselves (default 1)")
+    one.add_argument("--count", type=count, default=None, help="points an agent runs; default all that W&B hands out")
     one.set_defaults(run=agents)
     one = commands.add_parser("panels", help="the sweep's figures and run table as a saved view on W&B's own pages")
     one.add_argument("file", type=Path, metavar="FILE")
-    one.add_argument("--project", required=True, help="W&B's project, as its runs name it (--wandb.project)")
+    one.add_argument("--project", help="W&B's project, as its runs name it (--wandb.project); --save needs none")
     one.add_argument("--entity", default=None, help="W&B's user or team; default: the account's own")
     one.add_argument("--sweep", metavar="ID", default=None, help="show the runs of this sweep alone")
     one.add_argument("--save", type=Path, metavar="FILE.json", default=None, help="write it there; needs no account")
     one.set_defaults(run=panels)
     for name, command in commands.choices.items():
+        command.allow_abbrev = False
         command.epilog = f"example: python -m sweeps {name} {EXAMPLES[name]}"
     return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

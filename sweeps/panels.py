@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data.extras import missing_package
 from experiments.report.figures import Axis
 from experiments.report.table import CONFIG_COLUMNS
 from experiments.run.result import write_atomically
@@ -68,7 +69,7 @@ def view(sweep: Sweep, entity: str, project: str, sweep_id: str | None = None) -
         import wandb_workspaces.reports.v2 as panels
         import wandb_workspaces.workspaces as workspaces
     except ModuleNotFoundError as error:
-        raise ValueError(f"{error}; W&B's panels need it: pip install wandb-workspaces.") from error
+        raise ValueError(missing_package(error)) from error
     told = varied(sweep)
     x, seed = panels.Config(told.key), panels.Config(SEED)
     scatters = [

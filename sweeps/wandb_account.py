@@ -11,6 +11,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from data.extras import missing_package
+
 # wandb's own default is 19 s; a page or a table is asked for by somebody who waits.
 SECONDS = 15
 
@@ -25,7 +27,7 @@ def account(purpose: str) -> Iterator[Any]:
     try:
         import wandb
     except ModuleNotFoundError as error:
-        raise ValueError(f"{error}; pip install wandb {purpose}.") from error
+        raise ValueError(missing_package(error)) from error
     # Whoever asks for an account means the server, whatever WANDB_MODE says of the runs.
     settings = wandb.setup(settings=wandb.Settings(mode="online", silent=True)).settings
     if wandb.api.api_key:  # without one the sentence is another, and nobody is asked

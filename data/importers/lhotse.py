@@ -10,6 +10,7 @@ from typing import Any
 
 import soundfile
 
+from data.extras import missing_package
 from data.importers.found import Found, LayoutError, Reading
 
 
@@ -17,8 +18,8 @@ def read(source: Path, out: Path) -> Reading:
     """A file of cuts, a folder of such files (each a split), or a Shar folder."""
     try:
         from lhotse import CutSet
-    except ImportError as error:
-        raise LayoutError("lhotse is not installed; say pip install 'lhotse>=1.33,<2'.") from error
+    except ModuleNotFoundError as error:
+        raise LayoutError(missing_package(error)) from error
     reading = Reading()
     if source.is_dir() and sorted(source.glob("cuts.*.jsonl*")):
         _read_cuts(CutSet.from_shar(in_dir=source), source.name, out, reading)

@@ -120,6 +120,38 @@ def test_the_same_audio_or_speaker_in_two_splits_is_found_by_content(tmp_path: P
     assert f"{manifests[0]}:1 (a.wav)" in found[1].message
 
 
+def test_only_the_same_samples_are_the_same_audio(tmp_path: Path) -> None:
+    """Whatever a float can hold: NaN, infinity, what is too quiet for 16 bits, what is beyond full scale."""
+    bump = np.where(np.arange(RATE) == 5, np.float32(1), np.float32(0))
+    levels = [0.0, np.nan, np.inf, -np.inf, 1e-6, 2e-6, 1e-40, 0.5, 1.0, 1.5, 1.5 + 2 / 32767 * 32768, -1.0, -3.0, 1e30]
+    paths = []
+    for number, level in enumerate(levels):
+        samples = np.where(bump > 0, np.float32(level), np.float32(0))
+        for subtype in ("FLOAT", "DOUBLE"):  # the same samples twice
+            paths.append(tmp_path / f"{number}-{subtype}.wav")
+            soundfile.write(paths[-1], samples, RATE, subtype=subtype)
+    rows = [{"audio_filepath": path.name, "duration": 1.0, "text": "a word"} for path in paths]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = validate([tmp_path / "m.jsonl"], Checks(decode=True)).findings
+    twice = {f.line: f.message for f in found if f.kind == "same-audio-twice"}
+    assert sorted(twice) == list(range(2, len(paths) + 1, 2))
+    assert all(f"m.jsonl:{line - 1} " in message for line, message in twice.items())
+
+
+def test_how_silent_is_told_in_decibels_and_zero_in_words(tmp_path: Path) -> None:
+    levels = {"zero": 0.0, "faint": 1e-6, "quiet": 9e-4, "loud": 2e-3}
+    for name, level in levels.items():
+        soundfile.write(tmp_path / f"{name}.wav", np.full(RATE, level, np.float32), RATE, subtype="FLOAT")
+    rows = [{"audio_filepath": f"{name}.wav", "duration": 1.0, "text": "a word"} for name in levels]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = validate([tmp_path / "m.jsonl"], Checks(decode=True)).findings
+    assert [(f.kind, f.message.split(";")[0]) for f in found] == [
+        ("silent", "all samples are 0"),
+        ("silent", "the peak is -120 dB of full scale"),
+        ("silent", "the peak is -61 dB of full scale"),
+    ]
+
+
 def test_a_clean_corpus_is_clean(synth_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifests = [str(synth_corpus / f"{split}.jsonl") for split in ("train", "dev", "test")]
     report, plots = tmp_path / "r" / "report.json", tmp_path / "plots"

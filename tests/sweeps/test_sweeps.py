@@ -98,6 +98,39 @@ def test_an_unknown_ending_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "neither .csv nor .parquet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "COMMAND must be given; say python -m sweeps --help"),
+        ("chek a.yaml", "COMMAND is chek; choose from check, run, slurm"),
+        ("check", "FILE must be given; say python -m sweeps check --help"),
+        ("check a.yaml", "a.yaml is no file; name a sweep file"),
+        ("check a.yaml --sett x=1", "--sett is no option; did you mean --set?"),
+        ("check a.yaml --se x=1", "--se is no option"),
+        ("run a.yaml", "--output must be given; say python -m sweeps run --help"),
+        ("run a.yaml --output d --gpus 0", "--gpus: '0' is not a whole number of 1 or more"),
+        ("run a.yaml --output d --limit 0", "--limit: '0' is not a whole number of 1 or more"),
+        ("run a.yaml --output d --jobs many", "--jobs: 'many' is neither auto nor a whole number"),
+        ("run a.yaml --output d --seed x", "--seed is x; give a whole number"),
+        ("slurm a.yaml --output d --nodes -1", "--nodes: '-1' is not a whole number of 1 or more"),
+        ("slurm a.yaml --output d --gpus 1.5", "--gpus: '1.5' is not a whole number of 1 or more"),
+        ("table", "table needs a folder with runs"),
+        ("report d --outptu x", "--outptu is no option; did you mean --output?"),
+        ("dashboard d --port 99999", "--port: '99999' is not a port; give a whole number from 0 to 65535"),
+        ("agents us/p/id --count 0", "--count: '0' is not a whole number of 1 or more"),
+        ("panels {0}", "panels needs --project, where the view is stored, or --save FILE.json"),
+        ("panels {0} --project", "--project has no value; give one"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_sentence(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.format(SWEEPS[0]).split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {sentence}")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_a_file_that_is_wrong_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.yaml").write_text("method: grid")

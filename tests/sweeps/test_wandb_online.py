@@ -99,7 +99,7 @@ def test_every_sweep_file_has_a_view_over_all_that_it_varies(path: Path) -> None
 @pytest.mark.slow
 def test_a_view_is_written_without_an_account(tmp_path: Path) -> None:
     path = tmp_path / "view.json"
-    done = sweeps(tmp_path, "panels", str(SWEEP), "--project=depth", f"--save={path}", key="")
+    done = sweeps(tmp_path, "panels", str(SWEEP), f"--save={path}", key="")
     assert (done.returncode, done.stdout) == (0, f"{path}: 10 panels\n"), done.stderr
     assert json.loads(path.read_text())["displayName"] == "Depth at constant parameters"
 
