@@ -23,6 +23,8 @@ from pathlib import Path
 from prnn_ext import kernel_cache
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_OWN_CACHE_SINCE = (12, 9)
+"""From this version on NVRTC keeps machine code itself where there is a driver; what it finds there has no log."""
 # Left out of the log, so that equal builds are equal files.
 _TIMING = re.compile(r"^.*Compile time = .*\n?", re.MULTILINE)
 
@@ -106,6 +108,7 @@ def compile_text(
         f"--gpu-architecture={arch}",
         "--std=c++17",
         *([] if arch.startswith("compute_") else ["--ptxas-options=-v"]),
+        *(["--no-cache"] if nvrtc_version() >= _OWN_CACHE_SINCE else []),
         *options,
         *(f"--define-macro={name}={value}" for name, value in sorted(defines.items())),
     ]

@@ -154,6 +154,20 @@ def test_an_unknown_architecture_is_refused(tmp_path):
         build(tmp_path, arch="sm_12")
 
 
+@pytest.mark.parametrize(("version", "kept_out"), [((12, 6), False), ((12, 9), True), ((13, 0), True)])
+def test_nvrtcs_own_cache_is_kept_out(version, kept_out, tmp_path, monkeypatch):
+    """Where there is a driver, NVRTC finds the machine code of an equal program itself, and then there is no log that
+    tells registers and spills. It has a cache since 12.9, and older ones refuse the option."""
+    monkeypatch.setattr(compiler, "nvrtc_version", lambda: version)
+    seen = []
+    monkeypatch.setattr(
+        compiler, "_compile", lambda name, texts, flags, arch: seen.append(flags) or compiler.Cubin(b"", "")
+    )
+    for arch in ("sm_90a", "compute_80"):
+        compiler.compile_text("double.cu", TEXTS, {}, arch, tmp_path)
+    assert [("--no-cache" in flags) for flags in seen] == [kept_out] * 2
+
+
 def test_without_nvrtc_there_is_one_sentence(monkeypatch, tmp_path):
     compiler.nvrtc_version.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
