@@ -183,7 +183,7 @@ def figure(rows: Sequence[Row], key: str, predicted: str | None) -> Any:
     ]
     names = list(dict.fromkeys(point["what"] for point in points))
     x = alt.X("layers:Q", axis=depth_axis(alt, points), scale=alt.Scale(nice=False, padding=16))
-    y = alt.Y("y:Q", axis=alt.Axis(title=unit, format=",~g"), scale=alt.Scale(zero=True))
+    y = alt.Y("y:Q", axis=alt.Axis(title=unit, format=",~r"), scale=alt.Scale(zero=True))
     colours = alt.Scale(domain=names, range=list(theme.colours(len(names))))
     colour = alt.Color("what:N", title=None, scale=colours)
     tips = ["what:N", alt.Tooltip("layers:Q", title="layers"), alt.Tooltip("y:Q", title=unit, format=".4~g")]

@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.plan.inputs import Inputs
 from experiments.plan.planner import CLOSE, EFFECTS, Candidate, Decision, choose
+from experiments.report.findings import count_words
 from experiments.run import provenance
 from experiments.run.result import write_atomically
 
@@ -75,7 +76,7 @@ def print_plan(record: dict[str, Any]) -> None:
     """The decision in a few lines."""
     plan, model = record["plan"], record["model"]
     print(
-        f"{model['num_layers']} layers of {model['hidden_size']} units ({record['parameters'] / 1e6:.1f} M "
+        f"{model['num_layers']} layers of {model['hidden_size']} units ({count_words(record['parameters'])} "
         f"parameters), {record['corpus_hours']:,g} hours, over {record['interconnect']}:"
     )
     print(f"  GPUs                {plan['gpus']:,}")

@@ -38,7 +38,9 @@ class Axis:
         if not self.numeric:
             axis = alt.Axis(title=self.title, labelAngle=0, labelLimit=120)
             return alt.X(f"{self.column}:N", axis=axis, sort=[str(value) for value in values])
-        marked = {"values": values} if len(values) <= MOST_AXIS_VALUES else {}
+        marked: dict[str, Any] = {"values": values} if len(values) <= MOST_AXIS_VALUES else {}
+        # By itself Vega rounds to the distance of two marks, which need not be even: 1.0, 2.0 or 0.001, 0.001.
+        marked |= {"format": ",d", "tickMinStep": 1} if _all_whole(values) else {"format": ",.4~g"}
         scale = alt.Scale(zero=False, nice=False, padding=24)
         return alt.X(f"{self.column}:Q", axis=alt.Axis(title=self.title, **marked), scale=scale)
 
@@ -126,7 +128,11 @@ def trade_off(rows: Sequence[Row], x: Axis, group: str | None = None) -> alt.Lay
         x=alt.X(
             "memory:Q", axis=alt.Axis(title=f"peak memory, {unit}", tickCount=6), scale=alt.Scale(zero=True, nice=True)
         ),
-        y=alt.Y("wer:Q", axis=alt.Axis(title="test WER, %", tickCount=5), scale=alt.Scale(zero=True)),
+        y=alt.Y(
+            "wer:Q",
+            axis=alt.Axis(title="test WER, %", tickCount=5),
+            scale=_scale([point["wer"] for point in points], True),
+        ),
         color=paint,
         tooltip=[*tip, alt.Tooltip("wer:Q", format=",.4~g"), alt.Tooltip("memory:Q", format=",.4~g")],
     )
@@ -239,8 +245,14 @@ def _has(row: Row, *columns: str) -> bool:
 
 
 def _scale(values: Sequence[float], from_zero: bool) -> alt.Scale:
-    zero = from_zero or not values or min(values) < 0.5 * max(values)
+    if values and min(values) == max(values) == 0:
+        return alt.Scale(domain=[0, 1])  # of zeros alone there would be one tick, as of any one value without zero
+    zero = from_zero or not values or min(values) < 0.5 * max(values) or min(values) == max(values)
     return alt.Scale(zero=zero, nice=True, padding=0 if zero else 8)
+
+
+def _all_whole(values: Sequence[Any]) -> bool:
+    return all(float(value).is_integer() for value in values)
 
 
 def _order(value: Any) -> tuple[int, Any]:

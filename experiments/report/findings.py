@@ -129,6 +129,22 @@ def bytes_words(count: float | None) -> str:
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
 
 
+def count_words(count: float) -> str:
+    """A count of parameters with three figures: `234 M`, `3.21 k`, `90`."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= 0.9995 * size:
+            value = count / size
+            return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}{unit}"
+    return f"{count:.0f}"
+
+
+def time_words(seconds: float) -> str:
+    """`1.4 s`, `2.5 min`."""
+    if seconds >= 60:
+        return f"{seconds / 60:,.1f} min"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
+
+
 def slope(rows: Sequence[Row], x: str, y: str) -> float | None:
     """Least-squares increase of `y` per unit of `x` over the finished runs; None below two distinct values of `x`."""
     points = [(row[x], row[y]) for row in rows if ended_well(row) and row.get(x) is not None and row.get(y) is not None]

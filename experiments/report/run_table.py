@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report.findings import bytes_words, noun
+from experiments.report.findings import bytes_words, count_words, noun, time_words
 from experiments.report.table import Row
 
 
@@ -42,9 +42,9 @@ class Column:
         elif self.kind == "bytes":
             text = bytes_words(value)
         elif self.kind == "seconds":
-            text = f"{value / 60:,.1f} min"
-        elif self.kind == "millions":
-            text = f"{value / 1e6:,.2f} M"
+            text = time_words(value)
+        elif self.kind == "count":
+            text = count_words(value)
         elif isinstance(value, float):
             text = f"{value:,.4g}" if abs(value) < 100 else f"{value:,.0f}"
         else:
@@ -66,7 +66,7 @@ COLUMNS = (
     Column("peak_memory_bytes", "peak memory", "bytes"),
     Column("saved_bytes", "saved", "bytes", minor=True),
     Column("audio_seconds_per_second", "audio s/s"),
-    Column("parameters", "parameters", "millions", minor=True),
+    Column("parameters", "parameters", "count", minor=True),
     Column("wall_seconds", "time", "seconds", minor=True),
 )
 

@@ -115,7 +115,7 @@ def figure(rows: Sequence[Row], which_pass: str, *, zoom: bool) -> Any:
         axis=alt.Axis(title="mini-batch", values=values, format="d"),
         scale=alt.Scale(nice=False, padding=16) if zoom else alt.Scale(type="log", base=2, nice=False, padding=16),
     )
-    y = alt.Y("y:Q", axis=alt.Axis(title="TFLOP/s", format=",~g"), scale=alt.Scale(zero=True))
+    y = alt.Y("y:Q", axis=alt.Axis(title="TFLOP/s", format=",~r"), scale=alt.Scale(zero=True))
     colour = alt.Color("backend:N", title=None, scale=alt.Scale(domain=names, range=[COLOURS[name] for name in names]))
     tips = ["backend:N", alt.Tooltip("batch:Q", title="mini-batch"), alt.Tooltip("y:Q", title="TFLOP/s", format=".3~g"),
             alt.Tooltip("us:Q", title="µs per step", format=".3~g")]  # fmt: skip

@@ -124,3 +124,28 @@ def test_the_slope_is_bytes_a_layer(tmp_path: Path) -> None:
 )
 def test_bytes_read_in_three_figures(count: int | None, text: str) -> None:
     assert findings.bytes_words(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0"),
+        (90, "90"),
+        (999, "999"),
+        (3210, "3.21 k"),
+        (41_000, "41.0 k"),
+        (999_999, "1.00 M"),
+        (234_300_000, "234 M"),
+        (2.5e9, "2.50 G"),
+    ],
+)
+def test_no_count_reads_as_nothing(count: float, words: str) -> None:
+    assert findings.count_words(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.04 s"), (1.4, "1.4 s"), (59.9, "59.9 s"), (60, "1.0 min"), (5400, "90.0 min")],
+)
+def test_short_times_are_in_seconds(seconds: float, words: str) -> None:
+    assert findings.time_words(seconds) == words
