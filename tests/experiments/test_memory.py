@@ -44,6 +44,12 @@ def test_what_a_real_step_keeps_is_predicted_to_the_byte(precision, stack):
     assert expected.peak == pytest.approx(real.peak, rel=0.05)
 
 
+@pytest.mark.parametrize("ordinary", [False, True])
+def test_all_that_a_step_holds_is_on_its_device(ordinary):
+    step = BareStep(_options(), "meta", ordinary)
+    assert {tensor.device.type for tensor in step.alive} == {"meta"}
+
+
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_layer_of_the_default_network_keeps_one_and_a_quarter_tensors(batch_size):
     options = _options(16, 256, batch_size, 100)
