@@ -79,21 +79,24 @@ class Features(nn.Module):
             )
         self.fft = window
         filter_bank = None
-        if options.kind == "log_mel":
-            self.fft = max(window, _mel_fft(options))
-            bank = torchaudio.functional.melscale_fbanks(
-                self.fft // 2 + 1, MEL_LOWEST, options.sample_rate / 2, options.mel_bins, options.sample_rate
-            )
-            # Twice, since real and imaginary parts are squared side by side.
-            filter_bank = bank.repeat_interleave(2, dim=0)
+        # A generator on a GPU would draw another noise, and torchaudio reads what is in its bank.
+        with torch.device("cpu"):
+            if options.kind == "log_mel":
+                self.fft = max(window, _mel_fft(options))
+                bank = torchaudio.functional.melscale_fbanks(
+                    self.fft // 2 + 1, MEL_LOWEST, options.sample_rate / 2, options.mel_bins, options.sample_rate
+                )
+                # Twice, since real and imaginary parts are squared side by side.
+                filter_bank = bank.repeat_interleave(2, dim=0)
+            noise = PAD_NOISE * torch.randn(self.pad, generator=torch.Generator().manual_seed(PAD_NOISE_SEED))
+            before = (self.fft - window) // 2
+            hann = F.pad(torch.hann_window(window), (before, self.fft - window - before))
         self.num_bins = self.fft // 2 + 1 if filter_bank is None else options.mel_bins
-        generator = torch.Generator().manual_seed(PAD_NOISE_SEED)
-        noise = PAD_NOISE * torch.randn(self.pad, generator=generator, device="cpu")
-        before = (self.fft - window) // 2
-        hann = F.pad(torch.hann_window(window, device="cpu"), (before, self.fft - window - before))
-        self.register_buffer("window", hann, persistent=False)
-        self.register_buffer("noise", noise, persistent=False)
-        self.register_buffer("filter_bank", filter_bank, persistent=False)
+        # To where `with torch.device(...)` puts a module that is made within it.
+        device = torch.get_default_device()
+        self.register_buffer("window", hann.to(device), persistent=False)
+        self.register_buffer("noise", noise.to(device), persistent=False)
+        self.register_buffer("filter_bank", None if filter_bank is None else filter_bank.to(device), persistent=False)
         self.register_buffer("mean", torch.zeros(self.num_bins))
         self.register_buffer("deviation", torch.ones(self.num_bins))
         self.register_buffer("estimated", torch.zeros((), dtype=torch.bool))
