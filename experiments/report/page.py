@@ -238,8 +238,9 @@ def _environment(rows: Sequence[Row]) -> list[tuple[str, str]]:
             values = [f"{values[0]} to {values[-1]}"]
         if values:
             said.append((title, ", ".join(values)))
-    hours = sum(row["wall_seconds"] or 0 for row in rows) / 3600
-    return [*said, ("Training time", f"{hours:,.2f} h over all runs")]
+    seconds = sum(row["wall_seconds"] or 0 for row in rows)
+    time = f"{seconds / 3600:,.2f} h" if seconds >= 3600 else findings.time_words(seconds)
+    return [*said, ("Training time", f"{time} over all runs")]
 
 
 def _reproduce(study: Study) -> str:

@@ -126,6 +126,21 @@ def test_a_mistake_gets_one_sentence(
     assert "Traceback" not in line
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_the_card_for_ones_own_speech_runs_a_step(synth_corpus: Path, tmp_path: Path) -> None:
+    section = (ROOT / "docs" / "TRAINING.md").read_text().partition("## Your own speech")[2]
+    card = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    card["include"] = [str(CONFIGS / path) for path in card["include"]]
+    assert {"kind", "mel_bins"} <= set(card["model"]["features"])
+    assert {"global_batch_size", "per_device_batch_size"} <= set(card["data"])
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(card))
+    one = [f"--trainer.limit_{stage}_batches=1" for stage in ("train", "val", "test")]
+    card_alone = [*SMALL, f"--config={tmp_path / 'mine.yaml'}", "--model.num_layers=2", "--trainer.max_epochs=1", *one]
+    code, result = run_fit(synth_corpus, tmp_path / "run", base=card_alone)
+    assert (code, result["steps"]) == (0, 1)
+
+
 IDLE = [
     "--data.train_manifest=null",
     "--data.val_manifest=null",
