@@ -31,8 +31,6 @@ _CHUNKS = {"float32": (1, 2, 3, 4, 6, 8, 12, 16), "bfloat16": (1, 2, 3, 4, 6), "
 """Into how many pieces a warp may cut its inner tiles, if it has no registers to wait for all their words at once."""
 _MOST_WORD_BYTES = 192
 """Bytes of words that a lane waits for together, however many registers there are."""
-_OTHER_REGISTERS = 52
-"""Addresses, counters and temporaries of a product warp; with less, ptxas was seen to spill."""
 
 
 @dataclass(frozen=True)
@@ -117,23 +115,32 @@ class Tiles:
     def product_registers(self) -> int:
         """Registers that a product warp is expected to need: words, sums, weights and the rest."""
         words = self.chunk_tiles * self.column_tiles * self.quad_bytes // 4
-        words += words // (2 if self.backward else 4)  # and what is known of each word
+        weights = self.register_tiles * self._tile_bytes // 128
+        chunks = self.warp_tiles // self.chunk_tiles
+        other = 0 if self.hidden_size % 4 == 0 else 36 if self.dtype == "float32" else 24
         if self.dtype == "float32":
+            if chunks > 1:
+                other += 27 + 3 * chunks
+            else:  # backward, a word has an address of its own, of two registers
+                other += 42 + words // 2 if self.backward else 38
+            other += 2 * self.output_tiles
             sums = self.rows // 4 * self.columns
             if self.register_tiles < self.warp_tiles:
                 sums += max(0, self.rows - 24)  # weights on their way from shared memory
         else:
             sums = self.output_tiles * 4 * (2 if self.output_tiles <= 2 else 1)
-        weights = self.register_tiles * self._tile_bytes // 128
-        addresses = (20 if self.hidden_size % 4 else 0) + 2 * self.output_tiles
-        addresses += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
-        if self.dtype == "float32" and not self.backward:
-            addresses += 10
-        if self.warp_tiles > self.chunk_tiles and self.columns > (4 if self.dtype == "float32" else 8):
-            addresses += 34 if self.columns > 16 else 28
-        elif self.warp_tiles >= 24:
-            addresses += 6
-        return _OTHER_REGISTERS + addresses + words + sums + weights
+            # Many sums leave ptxas room for what is not needed together with all of them.
+            many = self.output_tiles > 2 and self.columns <= 8
+            other += 5 - 3 * self.output_tiles if many else 2 * self.output_tiles
+            if chunks > 1:
+                other += 41
+            else:  # after tanh, forward, a word is held as it came and as it is mended
+                other += 28 if self.backward else max(28, 10 + words)
+        other += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
+        if chunks > 1 and self.columns > (4 if self.dtype == "float32" else 8):
+            other += 16
+        other += 34 if self.warp_tiles >= 40 else 6 if self.warp_tiles >= 24 else 0
+        return other + words + sums + weights
 
     @property
     def cell_registers(self) -> int:
@@ -170,27 +177,33 @@ class Tiles:
 
     @property
     def cycles(self) -> float:
-        """Estimated cycles of a time step in one round, fitted to an H200 (docs/KERNEL.md).
+        """Estimated cycles of a time step in one round, at 1.7 GHz, fitted to an H200 (docs/KERNEL.md).
 
-        A round trip through L2 and a block's fixed work; the words a block reads, at 64 bytes a cycle; the busiest
-        quarter's matrix instructions or multiply-adds, or the weights that come from shared memory at 128 bytes a
-        cycle, whichever takes longer; the partial sums, written and read; the longest warp's own chain; another wait
-        for each further chunk, as far as products do not cover it; each further tile of a cell warp.
+        The trip through L2 and a block's fixed work; the words a block reads, and those of a lane; the partial sums,
+        written and read; another wait for each further chunk; each further tile of a cell warp; the product.
         """
         columns = min(self.batch_size, self.columns)
         words = self.inner_tiles * columns * 4 * self.quad_bytes / 64
-        tiles = _ceil(self.product_warps, 4) * self.warp_tiles * self.rows / _TILE
-        instructions = tiles * 8 * (4 * _ceil(columns, 4) if self.dtype == "float32" else self.column_tiles)
-        product_cycles = max(instructions, self.kept_in_shared / 128)
-        if self.dtype == "float32":
-            product_cycles += 650 + 52 * self.warp_tiles  # words change places in shared memory, sums between lanes
         partials = self.product_warps * self.output_tiles * (4 if columns <= 4 else 8)
         chunks = self.warp_tiles // self.chunk_tiles
-        waits = (chunks - 1) * max(50, 300 - product_cycles / chunks)
+        extra_cells = self.output_tiles // self.cell_warps - 1
+        in_quarter = _ceil(self.product_warps, 4) * self.warp_tiles  # tiles of the busiest quarter
+        shared = self.kept_in_shared / 128
+        lane_words = self.warp_tiles * self.column_tiles * self.quad_bytes / _TILE
+        if self.dtype == "float32":
+            # Multiply-adds; a warp's own chain, as long for many columns as for few; weights from shared memory.
+            row_tiles = self.rows / _TILE
+            product_cycles = row_tiles * (32 * _ceil(columns, 4) * in_quarter + 77 * self.warp_tiles) + 0.33 * shared
+            fixed = 1310 + 1.0 * words + 27.5 * lane_words + partials + 225 * (chunks - 1) + 150 * extra_cells
+        else:
+            # Matrix instructions of the quarter and of one warp, and meanwhile weights come from shared memory.
+            product_cycles = max(self.output_tiles * (2.7 * in_quarter + 2 * self.warp_tiles), 0.65 * shared)
+            fixed = 1150 + 0.7 * words + 12 * (self.warp_tiles + lane_words) + 0.25 * partials + 390 * extra_cells
+            fixed += (chunks - 1) * (165 + 150 * (self.column_tiles - 1))
+            if self.backward and self.product_warps % 4 == 3:
+                fixed += 90  # measured; why is not known
         # A warp alone in its quarter hides nothing.
-        product_cycles *= 1.4 if self.product_warps <= 4 else 1.15 if self.product_warps < 8 else 1.0
-        cells = 150 * (self.output_tiles // self.cell_warps - 1)
-        return 1140 + words + product_cycles + partials + 8 * self.warp_tiles + waits + cells
+        return fixed + product_cycles * (1.4 if self.product_warps <= 4 else 1.15 if self.product_warps < 8 else 1.0)
 
     def defines(self, activation: str) -> dict[str, int]:
         """The macros of prnn_ext/cuda/shape.cuh."""

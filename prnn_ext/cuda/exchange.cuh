@@ -38,9 +38,7 @@ constexpr bool TAGGED = PRNN_BACKWARD;
 constexpr int WORD_BYTES = 16;
 constexpr int QUAD_WORDS = TAGGED ? QUAD_BYTES / 8 : 1;  // words that carry one quad (a phase word may carry two)
 constexpr int ALL_TILES = PRODUCT_WARPS * WARP_TILES;
-constexpr int TILE_COLUMNS = PRNN_DENSE ? PRNN_DENSE : 8;  // columns that a buffer keeps of a column tile
-static_assert(TILE_COLUMNS == 8 || COLUMN_TILES == 1, "only a single column tile can be cut short");
-constexpr int BUFFER_BYTES = ALL_TILES * COLUMN_TILES * TILE_COLUMNS * 4 * (TAGGED ? 2 * QUAD_BYTES : QUAD_BYTES);
+constexpr int BUFFER_BYTES = ALL_TILES * COLUMN_TILES * 8 * 4 * (TAGGED ? 2 * QUAD_BYTES : QUAD_BYTES);
 constexpr int FLAG_BYTES = 256;  // the give-up flag of patience.cuh, before the buffers of all groups
 
 // Cycles after its own product before a warp first asks for the next words: they cannot have arrived earlier, and asking
@@ -68,10 +66,10 @@ __device__ __forceinline__ void spin(int cycles) {
 
 // Byte offset in a buffer of the quad of rows 16*tile + 4*quarter of a column.
 __device__ __forceinline__ int quad_offset(int tile, int column, int quarter) {
-  const int columns_before = (tile * COLUMN_TILES + column / 8) * TILE_COLUMNS;
+  const int columns_before = (tile * COLUMN_TILES + column / 8) * 8;
 #if PRNN_DTYPE == PRNN_FLOAT32
   // Neighbouring lanes read the quads of neighbouring columns (product_ffma.cuh).
-  return (columns_before * 4 + quarter * TILE_COLUMNS + column % 8) * QUAD_WORDS * WORD_BYTES;
+  return (columns_before * 4 + quarter * 8 + column % 8) * QUAD_WORDS * WORD_BYTES;
 #else
   return ((columns_before + column % 8) * 4 + quarter) * (TAGGED ? WORD_BYTES : QUAD_BYTES);
 #endif
@@ -129,14 +127,6 @@ struct Envelope {
   }
 };
 
-#if PRNN_LOAD == 1
-#define PRNN_LOAD_PHASE "ld.volatile.global"
-#elif PRNN_LOAD == 2
-#define PRNN_LOAD_PHASE "ld.relaxed.gpu.global.L1::no_allocate"
-#else
-#define PRNN_LOAD_PHASE "ld.relaxed.gpu.global"
-#endif
-
 // Loads a word where `wanted`, leaves it alone otherwise: a predicated load, so that all of a warp are in flight.
 __device__ __forceinline__ void load_word(uint4& word, const char* address, bool wanted) {
   if (TAGGED)
@@ -150,7 +140,7 @@ __device__ __forceinline__ void load_word(uint4& word, const char* address, bool
         : "memory");
   else
     asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p " PRNN_LOAD_PHASE ".v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(word.x), "+r"(word.y), "+r"(word.z), "+r"(word.w)
         : "l"(address), "r"(static_cast<int>(wanted))
         : "memory");

@@ -89,24 +89,25 @@ struct Product {
     static_assert(CHUNKS * WORDS <= 16, "a bit for each word of two buffers");
     for (int w = 0; w < CHUNKS * WORDS; ++w)
       for (int b = 0; b < 2; ++b)
-        sides.note(w, b, buffers + b * BUFFER_BYTES + word_offset(w / WORDS, w % WORDS), even);
+        sides.note(w, b, buffers + b * BUFFER_BYTES + first_offset() + words_apart(w / WORDS, w % WORDS), even);
 #endif
   }
 
-  // Word w of a chunk: where this lane finds it, and whether there is such a word.
+  // Word w of a chunk: of which tile it is, and whether there is such a word.
   __device__ __forceinline__ int word_tile(int chunk, int w) const {
     return tile(chunk * CHUNK_TILES) + w / COLUMN_TILES * TILES_PER_WORD + (TAGGED ? 0 : lane % 4 / 2);
   }
-  __device__ __forceinline__ int word_offset(int chunk, int w) const {
-    return quad_offset(word_tile(chunk, w), w % COLUMN_TILES * 8 + lane / 4, TAGGED ? lane % 4 : lane % 2 * 2);
+  // Where this lane finds its first word of a step.
+  __device__ __forceinline__ int first_offset() const {
+    return quad_offset(word_tile(0, 0), lane / 4, TAGGED ? lane % 4 : lane % 2 * 2);
   }
-  // How far behind the first word of a step word w of a chunk lies: the same for every lane.
+  // How far behind it word w of a chunk lies: the same for every lane, so that one address does for all words.
   __device__ __forceinline__ static constexpr int words_apart(int chunk, int w) {
     return ((chunk * CHUNK_TILES + w / COLUMN_TILES * TILES_PER_WORD) * COLUMN_TILES + w % COLUMN_TILES) *
-           (TILE_COLUMNS * 4 * (TAGGED ? WORD_BYTES : QUAD_BYTES));
+           (8 * 4 * (TAGGED ? WORD_BYTES : QUAD_BYTES));
   }
   __device__ __forceinline__ bool has_word(int chunk, int w, int columns) const {
-    if (PRNN_BASED && ALL_TILES == INNER_TILES && COLUMN_TILES == 1) return lane / 4 < columns;
+    if (ALL_TILES == INNER_TILES && COLUMN_TILES == 1) return lane / 4 < columns;
     return word_tile(chunk, w) < INNER_TILES && w % COLUMN_TILES * 8 + lane / 4 < columns;
   }
   __device__ __forceinline__ static Quad half_of(const uint4& word, int i) {
@@ -138,11 +139,8 @@ struct Product {
                                        int columns, const Patience& patience, const Start& start, bool good, Watch& watch) const {
     Sums sum = {};
     const bool unusual = start.applies() || !good;
-    const char* buffer = buffers + which * BUFFER_BYTES;
-    const char* base = buffer + word_offset(0, 0);
-#if PRNN_BASED
-    asm volatile("" : "+l"(base));
-#endif
+    const char* base = buffers + which * BUFFER_BYTES + first_offset();
+    asm volatile("" : "+l"(base));  // or an address of two registers would be kept for each word
     spin(FIRST_WAIT);
     watch.first();
 #pragma unroll
@@ -151,8 +149,7 @@ struct Product {
 #pragma unroll
       for (int w = 0; w < WORDS; ++w) word[w] = blank_word(stamp);
       const auto address = [&](int w) {
-        const char* at = PRNN_BASED ? base + words_apart(chunk, w) : buffer + word_offset(chunk, w);
-        return at + sides.of(chunk * WORDS + w, which);
+        return base + words_apart(chunk, w) + sides.of(chunk * WORDS + w, which);
       };
       const bool waits = start.step > 0 && good;
 #pragma unroll

@@ -29,20 +29,6 @@
 #define PRNN_SPARING 0
 #endif
 
-// The words of a lane are found from one address and constants, instead of an address each: fewer registers, which can
-// hold weights that now come from shared memory at every step (`kernel_bench.py kept`). At 1152 x 64 nine tenths of them
-// do, 860 cycles a step.
-#ifndef PRNN_BASED
-#define PRNN_BASED 0
-#endif
-
-// Of each tile, the exchange's buffers hold so many columns instead of 8: with 4, what a block publishes of 4 utterances is
-// one line of 128 bytes and the next block's is the next line, where now every other line is empty. For mini-batches of
-// up to 4 a group. Forecast: nothing, or what L2's slices gain by an even spread.
-#ifndef PRNN_DENSE
-#define PRNN_DENSE 0
-#endif
-
 // Two copies of the buffers, 2^PRNN_SIDES bytes apart, for an L2 of two sides: a block publishes into both and reads each
 // word from the copy at home on its own side (sides.cuh). PRNN_SIDE_MASK: the bits of an address below PRNN_SIDES whose
 // parity says on which side a line is at home. Both come from `tests/gpu/l2_probe.py`; wrong ones cost time, not results.
@@ -50,11 +36,6 @@
 #ifndef PRNN_SIDES
 #define PRNN_SIDES 0
 #define PRNN_SIDE_MASK 0
-#endif
-
-// How a word is asked for: 1 ld.volatile, 2 with L1::no_allocate. Forecast: nothing.
-#ifndef PRNN_LOAD
-#define PRNN_LOAD 0
 #endif
 
 // Lengths are read by many lanes at once, not one after the other: a launch's start, about 600 cycles an utterance.

@@ -1,6 +1,6 @@
 """Builds, checks and times the persistent kernel on a GPU, several stages in one run.
 
-    python tests/gpu/kernel_bench.py required waits sizes batches candidates variants kept lengths sides
+    python tests/gpu/kernel_bench.py required waits sizes batches candidates variants second lengths sides
 
 Each time is the median of CUDA-event timings of queued launches, divided by the time steps. Results are compared with
 float64 just before: ``|| out - truth || / || truth ||`` must stay below twice that of plain PyTorch in the same dtype
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from prnn_ext import build, gradients, persistent, tiles
-from tests.gpu.switch_stages import kept, lengths, sides, variants
+from prnn_ext import gradients, persistent, tiles
+from tests.gpu.switch_stages import best_splits, lengths, second, sides, variants
 from tests.gpu.timed_launch import BUILD, DEVICE, ROWS, T, compile_all, microseconds, plan, random_arguments, variant
 
 REQUIRED = (
@@ -59,12 +59,7 @@ def candidates():
     """The planner's best guesses beside each other, to fit its estimate."""
     for hidden, batch, dtype in (*REQUIRED, (1152, 16, "bfloat16")):
         for backward in (False, True):
-            found = {}
-            for split in tiles.splits(hidden, batch, dtype, backward, build.GPUS["sm_90a"]):
-                key = (split.rows, split.columns, split.product_warps)
-                if key not in found or split.cycles < found[key].cycles:
-                    found[key] = split
-            for split in sorted(found.values(), key=lambda s: s.rounds * s.cycles)[:8]:
+            for split in best_splits(hidden, batch, dtype, backward, count=8):
                 try:
                     variant(split, steps=512, check=False)
                 except RuntimeError as failure:
@@ -104,7 +99,7 @@ def batches():
 
 
 STAGES = {
-    stage.__name__: stage for stage in (required, waits, sizes, batches, candidates, variants, kept, lengths, sides)
+    stage.__name__: stage for stage in (required, waits, sizes, batches, candidates, variants, second, lengths, sides)
 }
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ extern "C" __global__ void trips(unsigned* there, unsigned* back, unsigned* cycl
     }
     if (here == second) asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(mine), "r"(n) : "memory");
   }
-  if (here == first) *cycles = (clock() - started) / turns;
+  if (here == first) *cycles = (static_cast<unsigned>(clock()) - started) / turns;
 }
 """
 

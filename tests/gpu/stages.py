@@ -4,6 +4,8 @@
     python3 tests/gpu/stages.py tests kernel          # in this order; a failed stage does not stop the next
     python3 tests/gpu/stages.py --dry-run whole_step  # without a GPU: small sizes, to find a mistyped option
 
+Kernels that were compiled beforehand and carried along in ``.gpu`` (docs/GPU_TESTS.md) are found there, so that the
+GPU's time is not spent compiling; the last line says how many more were needed.
 Wheels in ``.whl`` and ``.whl-pages`` are installed first, into a folder of their own. What a stage printed and wrote is
 packed into ``$OUT/stages.tgz`` (default: ``runs/gpu``) as soon as it ends, so that who is cut off loses one stage;
 a table comes last. Order and cost of all: docs/GPU_TESTS.md.
@@ -81,10 +83,15 @@ STAGES = {
         [
             f"PRNN_RESULT={{out}}/l2_probe.json {PYTHON} tests/gpu/l2_probe.py",
             f"PRNN_RESULT={{out}}/trace.json {PYTHON} tests/gpu/trace.py",
-            f"BUILD=1 {BENCH} variants kept lengths sides",
-            f"PRNN_PROBE={{out}}/l2_probe.json PRNN_RESULT={{out}}/variants.json {BENCH} variants sides kept lengths",
+            f"BUILD=1 {BENCH} variants lengths sides",
+            f"PRNN_PROBE={{out}}/l2_probe.json PRNN_RESULT={{out}}/variants.json {BENCH} variants sides lengths",
         ],
-        [f"{PYTHON} tests/gpu/l2_probe.py", f"BUILD=1 BUILD_FIRST=2 {BENCH} sides kept lengths variants"],
+        [f"{PYTHON} tests/gpu/l2_probe.py", f"BUILD=1 BUILD_FIRST=2 {BENCH} sides lengths variants"],
+    ),
+    "second": Stage(
+        240,
+        [f"BUILD=1 {BENCH} second", f"PRNN_RESULT={{out}}/second.json {BENCH} second"],
+        [f"BUILD=1 BUILD_FIRST=2 {BENCH} second"],
     ),
     "throughput": Stage(
         420,
@@ -153,7 +160,11 @@ def install(scratch: Path) -> dict[str, str]:
     env = {**environment(), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     env["TORCH_EXTENSIONS_DIR"] = str(scratch / "extensions")
     env["TORCH_CUDA_ARCH_LIST"] = "9.0"  # FlashRNN's build; ours asks the device
-    env["PRNN_EXT_CACHE"] = str(scratch / "kernels")
+    kernels = scratch / "kernels"
+    env["PRNN_EXT_CACHE"] = str(kernels)
+    kernels.mkdir(exist_ok=True)
+    for path in (ROOT / ".gpu").glob("*.bin"):
+        shutil.copy(path, kernels)
     if wheels := [str(path) for folder in (".whl", ".whl-pages") for path in sorted((ROOT / folder).glob("*.whl"))]:
         site = scratch / "site"
         options = ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade", "--quiet", "--target"]
@@ -208,6 +219,7 @@ def main() -> int:
     out, scratch = Path(tempfile.mkdtemp(prefix="stages-")), Path(tempfile.gettempdir()) / "prnn-stages"
     scratch.mkdir(exist_ok=True)
     env = environment() if options.dry_run else install(scratch)
+    carried = sum(1 for _ in scratch.glob("kernels/*.bin"))
     table = []
     for name in options.stages:
         commands = STAGES[name].small if options.dry_run else STAGES[name].commands
@@ -220,6 +232,7 @@ def main() -> int:
     print("\nstage         exit codes          seconds   limit")
     for name, codes, seconds in table:
         print(f"{name:13s} {codes!s:18s} {seconds:8.0f} {STAGES[name].seconds:7d}")
+    print(f"kernels: {carried} there before, {sum(1 for _ in scratch.glob('kernels/*.bin')) - carried} compiled since")
     return int(any(code for _, codes, _ in table for code in codes))
 
 

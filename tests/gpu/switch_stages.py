@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from prnn_ext import persistent, tiles
+from prnn_ext import build, compiler, persistent, tiles
 from tests.gpu.timed_launch import (
     BUILD,
     DEVICE,
@@ -22,39 +22,34 @@ from tests.gpu.timed_launch import (
     variant,
 )
 
-# Of prnn_ext/cuda/switches.cuh, those that promise something at every size; each alone, and all but each.
-FASTER = {"PRNN_EAGER": 1, "PRNN_ROTATED": 1, "PRNN_SPARING": 1, "PRNN_CHAINS": 3}
-ALONE = ({}, *({name: value} for name, value in FASTER.items()), {"PRNN_DENSE": 4}, {"PRNN_LOAD": 1}, {"PRNN_LOAD": 2})
+ROTATED, SPARING, EAGER, CHAINS = {"PRNN_ROTATED": 1}, {"PRNN_SPARING": 1}, {"PRNN_EAGER": 1}, {"PRNN_CHAINS": 3}
+FASTER = {**EAGER, **ROTATED, **SPARING, **CHAINS}
+"""Of prnn_ext/cuda/switches.cuh, those that promise something at every size."""
+ALONE = ({}, ROTATED, SPARING, EAGER, CHAINS)
 TOGETHER = (
     FASTER,
     *({name: value for name, value in FASTER.items() if name != left_out} for left_out in FASTER),
     {**FASTER, "PRNN_CHAINS": 6},
-    {**FASTER, "PRNN_DENSE": 4},
     *({**FASTER, "PRNN_FIRST_WAIT": cycles} for cycles in (250, 300, 350, 450, 500)),
 )
 
-# Splits with more weights in registers than the planner dares, found by compiling them (16 bits: with PRNN_BASED) for
-# sm_90a without a spilled byte: hidden size, mini-batch, dtype, backward; then rows, columns, product warps, chunk
-# tiles, register tiles, groups.
-KEPT = {
-    (1152, 64, "bfloat16", False): (
-        (48, 16, 8, 10, 4, 4),
-        (48, 16, 8, 10, 7, 4),
-        (96, 8, 8, 10, 4, 8),
-        (96, 8, 9, 8, 4, 8),
-    ),
-    (1152, 64, "bfloat16", True): ((96, 8, 9, 4, 4, 8), (96, 8, 8, 3, 4, 8), (96, 8, 9, 8, 3, 8)),
-    (2304, 4, "bfloat16", False): ((32, 8, 12, 6, 7, 1), (32, 8, 12, 12, 8, 1), (32, 8, 8, 18, 11, 1)),
-    (2304, 4, "bfloat16", True): ((32, 8, 9, 8, 9, 1), (32, 8, 12, 6, 6, 1), (32, 8, 8, 9, 8, 1)),
-    (2560, 4, "bfloat16", False): ((32, 8, 10, 16, 10, 1), (32, 8, 10, 16, 13, 1), (32, 8, 8, 20, 11, 1)),
-    (2560, 4, "bfloat16", True): ((32, 8, 10, 8, 9, 1), (32, 8, 8, 10, 8, 1)),
-    (4096, 4, "bfloat16", False): ((32, 8, 11, 6, 13, 1), (32, 8, 11, 12, 12, 1)),
-    (4096, 4, "bfloat16", True): ((32, 8, 11, 6, 8, 1), (32, 8, 11, 6, 11, 1)),
-    (1152, 4, "float32", False): ((16, 4, 12, 6, 6, 1), (16, 4, 9, 8, 8, 1)),
-    (1152, 4, "float32", True): ((16, 4, 12, 2, 6, 1), (16, 4, 9, 4, 8, 1)),
-    (2560, 4, "float32", False): ((24, 4, 14, 4, 4, 1), (24, 4, 8, 4, 6, 1)),
-    (2560, 4, "float32", True): ((24, 4, 10, 4, 4, 1), (24, 4, 10, 2, 6, 1)),
-}
+# Of `second`: sets of switches that may become the only way, and layers at which they must not lose.
+SMALL = ((1152, 4, "bfloat16"), (256, 4, "bfloat16"))
+OTHERS = (
+    *((hidden, 4, "bfloat16") for hidden in (2304, 2560, 4096)),
+    *((1152, batch, "bfloat16") for batch in (16, 64)),
+    (512, 64, "bfloat16"),
+    (1152, 4, "float32"),
+    (2560, 4, "float32"),
+)
+PAIRED = ({**ROTATED, **SPARING}, {**ROTATED, **SPARING, **CHAINS})
+TIMELY = ({**ROTATED, **CHAINS}, PAIRED[1], FASTER)
+RIVALS = (*((hidden, 4, "bfloat16") for hidden in (512, 2304, 2560, 4096)), (512, 64, "bfloat16"),
+          (1152, 16, "bfloat16"), (1152, 64, "bfloat16"), (1152, 4, "float32"), (2560, 4, "float32"))  # fmt: skip
+"""Layers at which `second` times the planner's next best splits too."""
+
+H200_SIDES = {"deciding_address_bits": [12, 13, 15, 17], "lines_that_they_explain": 1.0}
+"""What ``l2_probe.py`` found on one H200 (docs/KERNEL.md)."""
 
 
 def variants():
@@ -70,33 +65,38 @@ def variants():
             compare([(chosen, extra) for extra in ({}, FASTER, {**FASTER, "PRNN_FIRST_WAIT": 300})])
 
 
-def kept():
-    """More weights in registers, beside the planner's choice: alone, and with the other switches."""
-    for layer in KEPT:
-        hidden = layer[0]
-        planned, made = plan(*layer), splits_kept(*layer)
-        based = {"PRNN_BASED": 1}
-        # At 4096 the other switches together spill.
-        together = [(made[0], {**FASTER, **based})] if hidden < 4096 else []
-        compare([(planned, {}), (planned, based), *((split, based) for split in made), *together])
+def second():
+    """Which of the switches' sets is faster where, with which first wait, and is the planner's split the best: about a
+    minute of a GPU."""
+    for backward in (False, True):
+        for size in SMALL:
+            late = [{**extra, "PRNN_FIRST_WAIT": cycles} for extra in TIMELY for cycles in (450, 500, 550)]
+            switches = ({}, ROTATED, {**ROTATED, **CHAINS}, *PAIRED, FASTER, *late)
+            compare([(plan(*size, backward), extra) for extra in switches], rounds=5)
+        for size in OTHERS:
+            compare([(plan(*size, backward), extra) for extra in (*ALONE, *PAIRED)], rounds=5)
+        for size in RIVALS:
+            compare([(split, {}) for split in best_splits(*size, backward)], rounds=5)
+    sides((PAIRED[1], FASTER), (400, 500), rounds=5)
 
 
-def splits_kept(*layer):
-    """The splits of `KEPT` for a layer's half."""
-    return [
-        tiles.Tiles(*layer, rows, columns, warps, register_tiles, chunk, groups)
-        for rows, columns, warps, chunk, register_tiles, groups in KEPT[layer]
-    ]
+def best_splits(*layer, count=4):
+    """The planner's choice for a layer's half and its next best, each another division of the work."""
+    found = sorted(tiles.splits(*layer, build.GPUS["sm_90a"]), key=lambda s: (s.rounds * s.cycles, s.blocks))
+    apart = {}
+    for split in found:
+        apart.setdefault((split.rows, split.columns, split.product_warps, split.chunk_tiles), split)
+    return list(apart.values())[:count]
 
 
-def sides():
-    """Two copies of what is published, one at home on each side of L2, if ``l2_probe.py`` found sides.
+def sides(sets=(FASTER,), waits=(300, 400), rounds=7):
+    """Two copies of what is published, one at home on each side of L2, with ``sets`` of other switches.
 
-    PRNN_PROBE names its result.
+    PRNN_PROBE names what ``l2_probe.py`` found on this GPU; without it the bits of one H200 are taken: if they are
+    wrong here, the copies cost time.
     """
-    found = {"deciding_address_bits": [8, 12, 16, 17], "lines_that_they_explain": 1.0}
-    if not BUILD:
-        found = json.loads(Path(os.environ["PRNN_PROBE"]).read_text())["atomics"]
+    probe = os.environ.get("PRNN_PROBE")
+    found = json.loads(Path(probe).read_text())["atomics"] if probe and not BUILD else H200_SIDES
     bits = found["deciding_address_bits"]
     for backward in (False, True):
         chosen = plan(1152, 4, backward=backward)
@@ -106,18 +106,27 @@ def sides():
             continue
         mask = sum(1 << bit for bit in bits if bit < apart[0])
         copies = {"PRNN_SIDES": apart[0], "PRNN_SIDE_MASK": mask, "PRNN_WORKSPACE_BYTES": 4 << apart[0]}
-        early = {**FASTER, **copies, "PRNN_FIRST_WAIT": 300}
-        compare([(chosen, extra) for extra in ({}, copies, FASTER, {**FASTER, **copies}, early)])
+        timed = [{**extra, **copies, "PRNN_FIRST_WAIT": cycles} for extra in sets for cycles in waits]
+        compare([(chosen, extra) for extra in ({}, copies, *sets, *timed)], rounds)
+
+
+def spilled_bytes(split, extra):
+    """What ptxas spilled; such code is not timed, since nobody would use it."""
+    defines = {**split.defines("clipped_relu"), **extra}
+    used = compiler.compile_cubin("recurrence.cu", defines, "sm_90a").resources["recurrence"]
+    return used.spill_stores + used.spill_loads + used.stack
 
 
 def compare(candidates, rounds=7):
     """Checks each (split, switches), then times them in turn, so that a drifting clock meets all of them; prints
-    medians, spread and the ratio to the first. All are of one layer's half."""
+    medians, spread and the ratio to the first. All are of one layer's half; those that spill are named and left out."""
     if BUILD:
         for split, extra in candidates:
             variant(split, extra=tuple(extra.items()))
         return
     layer = candidates[0][0]
+    spilling = [candidate for candidate in candidates if spilled_bytes(*candidate)]
+    candidates = [candidate for candidate in candidates if candidate not in spilling]
     dtype = getattr(torch, layer.dtype)
     small, big = (random_arguments(steps, layer.batch_size, layer.hidden_size, dtype) for steps in (24, T))
     hidden = (plain_forward(*small, dtype), torch.rand_like(big[0])) if layer.backward else (None, None)
@@ -134,7 +143,10 @@ def compare(candidates, rounds=7):
     times = [[] for _ in runs]
     for _ in range(rounds):
         for run, found in zip(runs, times, strict=True):
-            found.append(microseconds(run, T, repeats=5))
+            # Only the first of all has been idle: the others' launches kept the clock up.
+            found.append(microseconds(run, T, repeats=3, warm=0.005 if any(times[1:]) else 0.05))
+    for _, extra in spilling:
+        print(f"left out, it spills: {extra}", flush=True)
     print(f"{layer.hidden_size} x {layer.batch_size} {layer.dtype} {'backward' if layer.backward else 'forward'}")
     for (split, extra), found in zip(candidates, times, strict=True):
         us, first = statistics.median(found), statistics.median(times[0])

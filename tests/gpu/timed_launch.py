@@ -59,9 +59,9 @@ def checked(run, x, weight, hidden, dtype):
     return errors
 
 
-def microseconds(run, steps, repeats=25):
+def microseconds(run, steps, repeats=25, warm=0.05):
     started = time.perf_counter()
-    while time.perf_counter() - started < 0.05:  # the clock has to come up again after each check
+    while time.perf_counter() - started < warm:  # seconds: the clock has to come up again after each check
         run()
         torch.cuda.synchronize()
     times = []

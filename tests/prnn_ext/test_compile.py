@@ -48,9 +48,9 @@ def test_variant_compiles_without_spills(name: str, arch: str) -> None:
 def test_the_switches_that_wait_for_a_gpu_compile_without_spills(name: str, arch: str) -> None:
     *size, activation = VARIANTS[name]
     chosen = tiles.choose_tiles(*size, build.GPUS[arch])
-    switches = {**FASTER, "PRNN_LENGTHS": 1, **({"PRNN_DENSE": 4} if chosen.column_tiles == 1 else {})}
+    switches = {**FASTER, "PRNN_LENGTHS": 1}
     sides = {"PRNN_SIDES": 18, "PRNN_SIDE_MASK": 0x1280} if chosen.warp_tiles <= 8 else {}
-    for extra in (switches, {"PRNN_TRACE": 8}, {"PRNN_BASED": 1}, {**sides, **FASTER}):
+    for extra in (switches, {"PRNN_TRACE": 8}, {**sides, **FASTER}):
         used = compile_cubin("recurrence.cu", {**chosen.defines(activation), **extra}, arch).resources["recurrence"]
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
 

@@ -5,8 +5,8 @@ import tarfile
 import pytest
 import torch
 
-from prnn_ext import build
-from tests.gpu import l2_probe, stages, switch_stages, trace
+from prnn_ext import build, tiles
+from tests.gpu import l2_probe, stages, switch_stages, timed_launch, trace
 
 
 def test_a_trace_tells_each_part_of_a_step_though_the_clock_wraps():
@@ -37,17 +37,47 @@ def test_two_sides_of_a_cache_are_found_and_one_is_not_made_two():
     assert l2_probe.sides(260 + noise)[2] < 0.1
 
 
-@pytest.mark.parametrize("layer", switch_stages.KEPT, ids=str)
-def test_splits_to_be_timed_cover_their_layer_and_fit_the_gpu(layer):
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("layer", switch_stages.RIVALS, ids=str)
+def test_rival_splits_are_the_planners_and_its_next_best(layer, backward):
+    chosen, *others = switch_stages.best_splits(*layer, backward)
     gpu = build.GPUS["sm_90a"]
-    for split in switch_stages.splits_kept(*layer):
-        assert split.blocks <= gpu.multiprocessors
-        assert split.shared_bytes <= gpu.shared_bytes
-        assert split.threads <= 1024
-        assert split.rounds * split.groups * split.columns >= split.batch_size
-        assert split.group_blocks * split.rows >= 16 * split.inner_tiles
-        assert (split.product_warps - 1) * split.warp_tiles < split.inner_tiles
-        assert split.warp_tiles % split.chunk_tiles == 0
+    assert chosen == tiles.choose_tiles(*layer, backward, gpu)
+    assert len(others) == 3
+    assert len({(s.rows, s.columns, s.product_warps, s.chunk_tiles) for s in (chosen, *others)}) == 4
+    costs = [split.rounds * split.cycles for split in (chosen, *others)]
+    assert costs == sorted(costs)
+
+
+@pytest.mark.parametrize("stage", ["second", "variants", "sides", "lengths"])
+def test_what_a_stage_times_it_also_compiles_beforehand(stage, monkeypatch):
+    """With BUILD every kernel is asked for, and each by the macros that the launch will look it up by."""
+    wanted = []
+    monkeypatch.setattr(timed_launch, "BUILD", True)
+    monkeypatch.setattr(switch_stages, "BUILD", True)
+    monkeypatch.setattr(timed_launch, "WANTED", wanted)
+    getattr(switch_stages, stage)()
+    built = {tuple(sorted(defines.items())) for _, _, defines in wanted}
+    assert built
+    monkeypatch.setattr(switch_stages, "BUILD", False)
+    monkeypatch.setattr(switch_stages, "DEVICE", "cpu")
+    monkeypatch.setattr(switch_stages, "ROWS", [])
+    launched = set()
+
+    def launch(split, activation, reverse, x, *rest, hidden=None, extra=()):
+        launched.add(tuple(sorted({**split.defines(activation), **dict(extra)}.items())))
+        return x, x
+
+    monkeypatch.setattr(switch_stages, "random_arguments", lambda *shape: (torch.zeros(1), torch.zeros(1)))
+    monkeypatch.setattr(switch_stages, "plain_forward", lambda x, weight, dtype: x)
+    monkeypatch.setattr(switch_stages, "checked", lambda run, *arguments: run(*arguments[:3]))
+    monkeypatch.setattr(switch_stages, "microseconds", lambda run, *rest, **options: run() is None or 1.0)
+    monkeypatch.setattr(switch_stages, "spilled_bytes", lambda split, extra: 0)
+    monkeypatch.setattr(switch_stages.persistent, "launch", launch)
+    monkeypatch.setattr(switch_stages.persistent, "check", lambda: None)
+    monkeypatch.setenv("PRNN_PROBE", "")
+    getattr(switch_stages, stage)()
+    assert launched == built
 
 
 @pytest.mark.parametrize("name", stages.STAGES)
