@@ -14,6 +14,7 @@ from models import moments_kernels, sequence_moments
 from models.frames import Frames
 from models.recurrent_layer import RecurrentLayer
 from models.stack import RecurrentStack, StackOptions
+from tests.models.moments_budget import assert_within_budget, results
 
 T, B, H = 60, 4, 128
 LENGTHS = torch.tensor([60, 33, 7, 0])
@@ -88,34 +89,17 @@ def test_offload_leaves_little_on_the_device():
 @pytest.mark.parametrize("shape", [(350, 4, 1152), (350, 64, 1152), (7, 3, 33), (1, 1, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_batch_norms_kernels_stay_in_the_budget_of_plain_pytorch(shape, dtype, monkeypatch):
-    """Twice plain PyTorch's error in the same precision and four roundings of the scale, against float64.
-
-    dz is a difference, delta's share less its mean's, each made in float32: where nothing is left of it, as of a batch
-    of one frame, four roundings of what was subtracted are.
-    """
     torch.manual_seed(0)
     mask = (torch.rand(*shape[:2], 1) > 0.2).float().cuda()
     z, delta = ((3 + torch.randn(shape, device="cuda")) * mask for _ in range(2))
     gamma, beta = torch.rand(shape[2], device="cuda") + 0.5, torch.randn(shape[2], device="cuda")
-    z, delta, gamma, beta = (t.to(dtype) for t in (z, delta, gamma, beta))
-    count = mask.sum()
-
-    def run(ops, dtype):
-        x, d, g, b = (t.clone().to(dtype) for t in (z, delta, gamma, beta))
-        moments, folded = ops.norm_statistics(x, mask, g, b, 1e-5)
-        sums = ops.norm_gradient_sums(d, x, moments)
-        return [moments, folded, *ops.norm_gradient(d, x, mask, moments, g, 1e-5, count, sums), x]
-
-    own, again = run(moments_kernels, dtype), run(moments_kernels, dtype)
+    given = {name: t.to(dtype) for name, t in {"z": z, "delta": delta, "gamma": gamma, "beta": beta}.items()}
+    given |= {"mask": mask, "count": mask.sum()}
+    own, again = (results(given, moments_kernels) for _ in range(2))
     monkeypatch.setattr(sequence_moments, "_launches", lambda z: False)
-    plain, truth = run(sequence_moments, dtype), run(sequence_moments, torch.float64)
-    spread = torch.rsqrt(truth[0][1] + 1e-5)
-    subtracted = (gamma.double() * spread * delta.double()).abs().max()
-    differences = [0.0] * (len(truth) - 1) + [4 * torch.finfo(torch.float32).eps * subtracted]
-    for found, repeated, other, value, left in zip(own, again, plain, truth, differences, strict=True):
-        assert torch.equal(found, repeated)
-        allowed = 2 * (other.double() - value).abs().max() + 4 * torch.finfo(dtype).eps * value.abs().max() + left
-        assert (found.double() - value).abs().max() <= allowed
+    plain, truth = results(given, sequence_moments), results(given, sequence_moments, torch.float64)
+    assert all(torch.equal(own[name], again[name]) for name in own)
+    assert_within_budget(given, own, plain, truth)
 
 
 @pytest.mark.parametrize("policy", ["save", "recompute"])
