@@ -1,6 +1,6 @@
 """`python -m sweeps check|run|slurm|table|report|dashboard|agents|panels`: W&B sweep files, with or without W&B.
 
-check FILE...            schema and every point, parsed in one process, nothing trained
+check FILE...            schema and every point, parsed and nothing trained
 run FILE --output DIR    all points over the local GPUs or CPU slots; asked again, it goes on
 slurm FILE --output DIR  the same as a SLURM job array, one run a job
 table DIR                every result.json beneath DIR, and W&B's runs, as one tidy table (CSV or Parquet)

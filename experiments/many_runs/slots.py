@@ -38,10 +38,15 @@ def machine_slots(
     if devices:
         shares = [",".join(devices[i : i + gpus]) for i in range(0, len(devices) - gpus + 1, gpus)]
         return [Slot({"CUDA_VISIBLE_DEVICES": shares[i % len(shares)]}) for i in range(jobs or len(shares))]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    cores = usable_cores()
     count = jobs or min(cores, runs or cores)
     threads = str(max(1, cores // count))
     return [Slot(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)) for _ in range(count)]
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def runs_at_a_time(text: str) -> int | None:

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-import time
+import os
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +198,11 @@ def test_the_first_point_of_every_sweep_file_trains(tmp_path: Path, synth_corpus
 @pytest.mark.slow
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_all_sweep_files_are_checked_in_time(capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.process_time()
+    began = os.times()
     assert main(["check", *map(str, SWEEPS)]) == 0
     said = capsys.readouterr().out
     points = sum(int(line.split(": ")[1].split()[0]) for line in said.splitlines() if "all parse" in line)
     assert points > 200
-    # 200 points within 20 s of processor time; wall time is the machine's other business.
-    assert time.process_time() - began < 20
+    # 200 points within 20 s of processor time, of this process and of those that it shares them with; wall time, which
+    # is less where there are cores, is the machine's other business.
+    assert sum(now - then for now, then in zip(os.times()[:4], began[:4], strict=True)) < 20
