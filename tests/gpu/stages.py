@@ -61,6 +61,11 @@ STAGES = {
         ["tests/gpu/run.sh -rfE --timeout 120"],
         ["python3 -m pytest -m gpu tests/prnn_ext tests/gpu tests/models --collect-only -q -p no:cacheprovider"],
     ),
+    "tests_models": Stage(  # those of `tests` that compile next to nothing
+        120,
+        ["CUBLAS_WORKSPACE_CONFIG=:4096:8 python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models -q -rfE -p no:cacheprovider"],
+        ["python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models --collect-only -q -p no:cacheprovider"],
+    ),
     "tests_switched": Stage(
         200,
         [
