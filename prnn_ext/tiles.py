@@ -117,29 +117,40 @@ class Tiles:
         words = self.chunk_tiles * self.column_tiles * self.quad_bytes // 4
         weights = self.register_tiles * self._tile_bytes // 128
         chunks = self.warp_tiles // self.chunk_tiles
-        other = 0 if self.hidden_size % 4 == 0 else 36 if self.dtype == "float32" else 24
+        other = 28 if self.columns > 16 else 16 if self.columns > 8 else 0
+        other += 34 if self.warp_tiles >= 40 else 6 if self.warp_tiles >= 24 else 0
         if self.dtype == "float32":
+            if self.hidden_size % 4:  # number by number
+                other += 20 + words // (2 if self.backward else 4)
+            # Backward, ptxas keeps two registers of address for each word of a chunk or two.
             if chunks > 1:
-                other += 27 + 3 * chunks
-            else:  # backward, a word has an address of its own, of two registers
+                other += min(27 + 3 * chunks, 46) + (40 if self.columns > 4 else 0)
+                other += max(0, 4 - chunks) * words // 2 if self.backward else 0
+            else:
                 other += 42 + words // 2 if self.backward else 38
             other += 2 * self.output_tiles
             sums = self.rows // 4 * self.columns
             if self.register_tiles < self.warp_tiles:
                 sums += max(0, self.rows - 24)  # weights on their way from shared memory
         else:
+            other += 24 if self.hidden_size % 4 else 0
             sums = self.output_tiles * 4 * (2 if self.output_tiles <= 2 else 1)
-            # Many sums leave ptxas room for what is not needed together with all of them.
+            # Many sums leave ptxas room for what is not needed together with all of them; and after tanh, forward, a
+            # word is held as it came and as it is mended.
             many = self.output_tiles > 2 and self.columns <= 8
-            other += 5 - 3 * self.output_tiles if many else 2 * self.output_tiles
             if chunks > 1:
-                other += 41
-            else:  # after tanh, forward, a word is held as it came and as it is mended
-                other += 28 if self.backward else max(28, 10 + words)
-        other += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
-        if chunks > 1 and self.columns > (4 if self.dtype == "float32" else 8):
-            other += 16
-        other += 34 if self.warp_tiles >= 40 else 6 if self.warp_tiles >= 24 else 0
+                other += 16 if self.columns > 8 else 0
+                other += max(37, words - 6 if self.backward else words + 21) if many else 41 + 2 * self.output_tiles
+            elif self.backward:
+                other += (
+                    max(16 if self.registers >= 168 else 26, 2 * words - 55)
+                    if many
+                    else max(28, words - 14) + 2 * self.output_tiles
+                )
+            elif many:
+                other += max(33 - 3 * self.output_tiles, 2 * words - 3)
+            else:
+                other += max(28, 2 * words - 27) + 2 * self.output_tiles
         return other + words + sums + weights
 
     @property

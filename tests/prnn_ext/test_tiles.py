@@ -1,6 +1,9 @@
 """The planner: every size has a split, every split fits, covers U once, and lets no warp wait for nothing."""
 
 import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -105,3 +108,34 @@ def test_the_estimate_has_no_cliff() -> None:
 
 def test_an_a100_gets_the_paper_size() -> None:
     assert tiles.choose_tiles(1152, 4, "bfloat16", False, A100).blocks <= 108 - 16
+
+
+def measured() -> dict[tuple, list[tuple[tiles.Tiles, float]]]:
+    """Splits and their us per time step by layer's half, of one H200: docs/KERNEL.md says when and how."""
+    found = defaultdict(list)
+    for row in json.loads(Path(__file__).with_name("measured_splits.json").read_text()):
+        us = row.pop("us_per_step")
+        split = tiles.Tiles(**row)
+        found[split.hidden_size, split.batch_size, split.dtype, split.backward].append((split, us))
+    return found
+
+
+@pytest.mark.parametrize("layer", measured(), ids=str)
+def test_the_estimate_tells_measured_splits_apart(layer: tuple) -> None:
+    """It is near the time of each, its favourite is near the fastest, and the planner's choice is no worse."""
+    splits = measured()[layer]
+    for split, us in splits:
+        assert split.rounds * split.cycles / 1700 == pytest.approx(us, rel=0.15)
+    favourite, us = min(splits, key=lambda pair: pair[0].rounds * pair[0].cycles)
+    assert us <= 1.05 * min(us for _, us in splits)
+    chosen = tiles.choose_tiles(*layer, H200)
+    assert chosen.rounds * chosen.cycles <= 1.05 * favourite.rounds * favourite.cycles
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("dtype", "free", "all_taken"), [("bfloat16", 3704, 4216), ("float32", 2784, 3136)])
+def test_what_fits_is_what_the_documentation_says(dtype: str, free: int, all_taken: int, backward: bool) -> None:
+    """docs/KERNEL.md: up to where 16 multiprocessors stay free at mini-batch 4, and up to where a layer fits."""
+    for hidden_size in range(free, free - 260, -36):  # float32 sizes that 4 does not divide need more room
+        assert tiles.choose_tiles(hidden_size, 4, dtype, backward, H200).blocks <= H200.usable
+    assert_sound(tiles.choose_tiles(all_taken, 4, dtype, backward, H200), H200)
