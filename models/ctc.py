@@ -3,6 +3,10 @@
 Head: masked batch norm on its input, one matrix H -> V, log-softmax; no batch norm on the logits. Log-softmax and loss
 run in float32 under any precision. The loss is PyTorch's own CTC (int64 targets keep cuDNN's out).
 
+On a GPU PyTorch's CTC is where host and device meet in a step: it reads lengths (some versions targets too) on the
+host and copies tables back for its kernels, forward and again backward. Lengths given on the host would spare the
+reading and none of those copies, each of which waits for all that was launched before.
+
 CTC emits one token a frame and needs a blank between equal neighbours: "aab" takes 4 frames, "aaa" 5. An utterance with
 fewer is known from its lengths, before any network has run; it takes no part (`recognizer`), instead of being an
 infinity that somebody has to zero.

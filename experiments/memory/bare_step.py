@@ -132,7 +132,7 @@ class _Network(nn.Module):
         super().__init__()
         # A filter bank is checked by its values, which fake tensors have not.
         with unset_fake_temporarily():
-            self.features = Features(options.features).to(torch.get_default_device())
+            self.features = Features(options.features)
         self.front_end = FrontEnd(self.features.num_bins, options.front_end, options.stack.normalization)
         build = ordinary_stack if ordinary else RecurrentStack
         self.stack = build(self.front_end.output_size, options.stack)
