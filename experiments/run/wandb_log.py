@@ -18,6 +18,9 @@ from experiments.run.result import Result, write_atomically
 INIT_SECONDS = 20.0
 FINISH_SECONDS = 60.0
 ID_NAME = "wandb_id.txt"
+# Names a file that is there once the machine is taken away (`sweeps agents` makes it): a sweep's server sends SIGTERM
+# too, to a run that it gives up, and that one is not to be handed out again.
+PREEMPTED = "PRNN_PREEMPTED"
 # The config is the W&B run's own.
 NOT_MIRRORED = ("config", "versions", "plan", "data")
 
@@ -76,6 +79,8 @@ def close(logger: Any | None, result: Result) -> None:
     if not finished:
         # A sweep that waits for its metric would wait for ever.
         numbers["val/wer"] = numbers["val/wer"] if numbers["val/wer"] is not None else 1.0
+    if result.status == "stopped" and Path(os.environ.get(PREEMPTED, "")).is_file():
+        run.mark_preempting()  # W&B hands it out again, and it goes on from its checkpoint
     run.summary.update({"status": result.status, "reason": result.reason} | numbers)
     try:
         run.finish(exit_code=0 if finished else 1)

@@ -5,9 +5,11 @@ What the stand-in covers and does not is told in `wandb_stand_in.py`.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ def serving() -> Iterator[list[StandIn]]:
         assert server.unknown == [], "the agent asked for what the stand-in does not cover"
 
 
-def agents(server: StandIn, folder: Path, jobs: int) -> subprocess.CompletedProcess[str]:
+def agents_of(server: StandIn, folder: Path, jobs: int = 1, **variables: str) -> subprocess.Popen[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     environment = {
         **os.environ,
@@ -52,11 +54,17 @@ def agents(server: StandIn, folder: Path, jobs: int) -> subprocess.CompletedProc
         "WANDB_MODE": "offline",
         "HOME": str(folder),
         "CUDA_VISIBLE_DEVICES": "",
+        **variables,
     }
     command = [sys.executable, "-m", "sweeps", "agents", "us/project/stand-in", f"--jobs={jobs}"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=280
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+
+
+def agents(server: StandIn, folder: Path, jobs: int) -> subprocess.CompletedProcess[str]:
+    with agents_of(server, folder, jobs) as command:
+        out, said = command.communicate(timeout=280)
+    return subprocess.CompletedProcess(command.args, command.returncode, out, said)
 
 
 @pytest.mark.slow
@@ -97,3 +105,43 @@ def test_the_agent_trains_every_point_one_wandb_run_a_job(
     assert [one["status"] for one in results] == ["finished"] * 2
     assert sum(one["config"]["data"]["sorted_first_epoch"] for one in results) == 1
     assert len(list(tmp_path.glob("runs/*/wandb/offline-run-*"))) == 2
+
+
+WAITING = """
+import os, signal, sys, time
+from pathlib import Path
+from experiments.run.result import Result
+from experiments.run.wandb_log import close, wandb_logger
+signal.signal(signal.SIGTERM, lambda *_: Path("stopped").touch())
+Path("began").write_text(str(os.getpid()))
+while not Path("stopped").exists():
+    time.sleep(0.05)
+folder = Path("run")
+folder.mkdir()
+logger = wandb_logger(folder, "online", project="project", name="a", config={})
+close(logger, Result(**STOPPED))
+Path("closed").touch()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [True, False], ids=["the machine is taken away", "the run is given up"])
+def test_only_a_run_whose_machine_is_taken_away_is_called_preempted(
+    tmp_path: Path, serving: list[StandIn], machine: bool
+) -> None:
+    """SIGTERM either way: to the agents, or to the run alone, as W&B's agent sends it for hyperband."""
+    result = {"name": "a", "config": {}, "config_hash": "a", "seed": 0, "status": "stopped", "reason": "SIGTERM"}
+    code = f"STOPPED = {result!r}\n" + WAITING
+    serving.append(StandIn({"command": ["${env}", "${interpreter}", "-c", code, "${args_json}"]}, POINTS[:1]))
+    with agents_of(serving[0], tmp_path, PYTHONPATH=str(ROOT), WANDB_MODE="online", WANDB_SILENT="true") as command:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "began").exists() or not (tmp_path / "began").read_text():
+            assert command.poll() is None, command.communicate()[1]
+            assert time.monotonic() < deadline, "the run never began"
+            time.sleep(0.05)
+        os.kill(command.pid if machine else int((tmp_path / "began").read_text()), signal.SIGTERM)
+        _, said = command.communicate(timeout=200)
+    assert (tmp_path / "closed").exists(), said
+    assert command.returncode == (143 if machine else 0), said
+    assert serving[0].preempting == (["run1"] if machine else []), said
+    assert set(serving[0].begun) == {"run1"}

@@ -3,7 +3,8 @@
 Covered: `Viewer` (the login); for agents `SweepWithRuns` (the sweep's file), `CreateAgent`, `Heartbeat` (hands out one
 run after the other to whoever asks, each point once); for `sweeps table --wandb` `Runs`, in pages, filtered by sweep;
 for `sweeps panels` `upsertView`, which is remembered; for a run that logs online its beginning, its stream of history
-and summary (kept in `streamed`) and its files, which are taken and thrown away. Not covered: hyperband, artifacts,
+and summary (kept in `streamed`), whether it is preempted (kept in `preempting`; nothing is handed out again) and its
+files, which are taken and thrown away. Not covered: hyperband, artifacts,
 whether W&B's pages draw a view. Anything else is remembered in `unknown` and answered with empty data.
 """
 
@@ -35,6 +36,7 @@ class StandIn(ThreadingHTTPServer):
         self.given: list[dict[str, Any]] = []
         self.agents: list[str] = []
         self.unknown: list[str] = []
+        self.preempting: list[str] = []
         self.door = threading.Lock()
 
     @property
@@ -76,6 +78,8 @@ class StandIn(ThreadingHTTPServer):
     def stream(self, run: str, told: dict[str, Any]) -> None:
         """A part of a run's stream: lines of JSON by file."""
         with self.door:
+            if told.get("preempting"):
+                self.preempting.append(run)
             for name, part in (told.get("files") or {}).items():
                 lines = [json.loads(line) for line in part["content"] if line]
                 self.streamed.setdefault(run, {}).setdefault(name, []).extend(lines)
