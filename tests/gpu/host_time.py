@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import prnn_ext
+from models.frames import Frames
+from models.recurrent_layer import RecurrentLayer
 from prnn_ext import driver, persistent
 from tests.prnn_ext.stand_in_driver import install
 
@@ -81,6 +83,17 @@ def pieces() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "prnn_ext.rnn, recorded for backward", recorded
     yield "... and its backward, dU included", lambda: torch.autograd.grad(recorded(), leaves, x)
+    # The deep stack calls both ops from one autograd function a layer, so the op itself records nothing.
+    layer = RecurrentLayer(H, H, "relu", "batch", "persistent").to(device, torch.bfloat16)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    frames, where = Frames.of(lengths, T), "" if ON_GPU else ", CPU's products and batch norm included"
+
+    def through() -> torch.Tensor:
+        return layer(leaves[0], frames, seen=[])
+
+    yield f"a layer of the deep stack{where}", through
+    yield f"... and its backward{where}", lambda: torch.autograd.grad(through(), [leaves[0], *layer.parameters()], x)
 
 
 if __name__ == "__main__":
