@@ -18,11 +18,11 @@ from pathlib import Path
 from prnn_ext import compiler, tiles
 
 GPUS = {
-    "sm_80": tiles.Gpu(multiprocessors=108, shared_bytes=163 * 1024),
-    "sm_86": tiles.Gpu(multiprocessors=84, shared_bytes=99 * 1024),
-    "sm_89": tiles.Gpu(multiprocessors=128, shared_bytes=99 * 1024),
+    "sm_80": tiles.Gpu(multiprocessors=108, shared_bytes=163 * 1024, cautious=True),
+    "sm_86": tiles.Gpu(multiprocessors=84, shared_bytes=99 * 1024, cautious=True),
+    "sm_89": tiles.Gpu(multiprocessors=128, shared_bytes=99 * 1024, cautious=True),
     "sm_90a": tiles.Gpu(multiprocessors=132),
-    "sm_100a": tiles.Gpu(multiprocessors=148),
+    "sm_100a": tiles.Gpu(multiprocessors=148, cautious=True),
 }
 """The largest GPU of each architecture: A100, A40, L40S, H100 and H200, B200."""
 

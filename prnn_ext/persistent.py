@@ -231,7 +231,7 @@ def _prepared(tiles: Tiles, activation: str, device: int, extra: tuple[tuple[str
 def _gpu(device: int) -> Gpu:
     properties = torch.cuda.get_device_properties(device)
     shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # torch's stub lacks it
-    return Gpu(properties.multi_processor_count, shared)
+    return Gpu(properties.multi_processor_count, shared, cautious=properties.major != 9)
 
 
 @remember

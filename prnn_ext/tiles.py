@@ -35,10 +35,12 @@ _MOST_WORD_BYTES = 192
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the planner needs of a GPU: multiprocessors, and bytes of shared memory that a block may have."""
+    """What the planner needs of a GPU: multiprocessors, bytes of shared memory that a block may have, and whether
+    registers are to be counted cautiously, as they are for other architectures than sm_90a (docs/KERNEL.md)."""
 
     multiprocessors: int = 132
     shared_bytes: int = 227 * 1024
+    cautious: bool = False
 
     @property
     def usable(self) -> int:
@@ -122,10 +124,13 @@ class Tiles:
         if self.dtype == "float32":
             if self.hidden_size % 4:  # number by number
                 other += 20 + words // (2 if self.backward else 4)
-            # Backward, ptxas keeps two registers of address for each word of a chunk or two.
+            # Of few chunks ptxas keeps words' addresses, of two registers each.
             if chunks > 1:
                 other += min(27 + 3 * chunks, 46) + (40 if self.columns > 4 else 0)
-                other += max(0, 4 - chunks) * words // 2 if self.backward else 0
+                if self.backward:
+                    other += max(0, 4 - chunks) * words // 2
+                elif chunks < 4:
+                    other += max(0, 2 * words - 32)
             else:
                 other += 42 + words // 2 if self.backward else 38
             other += 2 * self.output_tiles
@@ -150,8 +155,27 @@ class Tiles:
             elif many:
                 other += max(33 - 3 * self.output_tiles, 2 * words - 3)
             else:
-                other += max(28, 2 * words - 27) + 2 * self.output_tiles
+                other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
         return other + words + sums + weights
+
+    @property
+    def cautious_registers(self) -> int:
+        """The same, as far as ptxas for any architecture was seen to go: with registers to know each word by."""
+        words = self.chunk_tiles * self.column_tiles * self.quad_bytes // 4
+        words += words // (2 if self.backward else 4)
+        if self.dtype == "float32":
+            sums = self.rows // 4 * self.columns + (10 if not self.backward else 0)
+            if self.register_tiles < self.warp_tiles:
+                sums += max(0, self.rows - 24)
+        else:
+            sums = self.output_tiles * 4 * (2 if self.output_tiles <= 2 else 1)
+        other = 52 + (20 if self.hidden_size % 4 else 0) + 2 * self.output_tiles
+        other += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
+        if self.warp_tiles > self.chunk_tiles and self.columns > (4 if self.dtype == "float32" else 8):
+            other += 34 if self.columns > 16 else 28
+        elif self.warp_tiles >= 24:
+            other += 6
+        return other + words + sums + self.register_tiles * self._tile_bytes // 128
 
     @property
     def cell_registers(self) -> int:
@@ -255,7 +279,8 @@ def splits(hidden_size: int, batch_size: int, dtype: str, backward: bool, gpu: G
     wanted = list(product(_ROWS[dtype], _COLUMNS[dtype], _PRODUCT_WARPS, _CHUNKS[dtype]))
     for blocks in (gpu.usable, gpu.multiprocessors):
         made = (
-            make_tiles(hidden_size, batch_size, dtype, backward, *split, gpu.shared_bytes, blocks) for split in wanted
+            make_tiles(hidden_size, batch_size, dtype, backward, *split, gpu.shared_bytes, blocks, gpu.cautious)
+            for split in wanted
         )
         if found := [tiles for tiles in made if tiles]:
             return found
@@ -273,6 +298,7 @@ def make_tiles(
     chunks: int = 1,
     shared_bytes: int = 227 * 1024,
     blocks: int = 116,
+    cautious: bool = False,
 ) -> Tiles | None:
     """This split with as many groups as are useful and fit ``blocks``, weights in registers first; None if it does not
     fit."""
@@ -298,7 +324,8 @@ def make_tiles(
         return Tiles(hidden_size, batch_size, dtype, backward, rows, columns, warps, register_tiles, chunk, groups)
 
     bare = with_registers(0)
-    room = bare.registers - bare.product_registers
+    needed = max(bare.product_registers, bare.cautious_registers if cautious else 0)
+    room = bare.registers - needed
     if room < 0 or bare.cell_registers > bare.registers:
         return None
     kept = min(bare.warp_tiles, room * 128 // bare._tile_bytes)
