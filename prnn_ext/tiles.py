@@ -115,7 +115,10 @@ class Tiles:
 
     @property
     def product_registers(self) -> int:
-        """Registers that a product warp is expected to need: words, sums, weights and the rest."""
+        """Registers that a product warp is expected to need: words, sums, weights and the rest.
+
+        The rest is fitted to what ptxas was seen to need for sm_90a, case by case (docs/KERNEL.md), not derived.
+        """
         words = self.chunk_tiles * self.column_tiles * self.quad_bytes // 4
         weights = self.register_tiles * self._tile_bytes // 128
         chunks = self.warp_tiles // self.chunk_tiles
@@ -128,9 +131,10 @@ class Tiles:
             if chunks > 1:
                 other += min(27 + 3 * chunks, 46) + (40 if self.columns > 4 else 0)
                 if self.backward:
-                    other += max(0, 4 - chunks) * words // 2
+                    other += 37 if words > 40 and chunks >= 4 else max(0, 4 - chunks) * words // 2
                 elif chunks < 4:
                     other += max(0, 2 * words - 32)
+                    other += 4 if self.product_warps * self.warp_tiles == self.inner_tiles else 0
             else:
                 other += 42 + words // 2 if self.backward else 38
             other += 2 * self.output_tiles
@@ -145,7 +149,12 @@ class Tiles:
             many = self.output_tiles > 2 and self.columns <= 8
             if chunks > 1:
                 other += 16 if self.columns > 8 else 0
-                other += max(37, words - 6 if self.backward else words + 21) if many else 41 + 2 * self.output_tiles
+                if many:
+                    other += 45 if self.backward else max(37, words + 21)
+                else:
+                    other += 41 + 2 * self.output_tiles
+                    few = self.backward and words > (24 if self.registers < 168 else 36)
+                    other += 8 if few or (not self.backward and chunks > 2) else 0
             elif self.backward:
                 other += (
                     max(16 if self.registers >= 168 else 26, 2 * words - 55)
@@ -153,7 +162,7 @@ class Tiles:
                     else max(28, words - 14) + 2 * self.output_tiles
                 )
             elif many:
-                other += max(33 - 3 * self.output_tiles, 2 * words - 3)
+                other += max(50, words + 14) if words >= 20 else 33 - 3 * self.output_tiles
             else:
                 other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
         return other + words + sums + weights
@@ -169,7 +178,7 @@ class Tiles:
                 sums += max(0, self.rows - 24)
         else:
             sums = self.output_tiles * 4 * (2 if self.output_tiles <= 2 else 1)
-        other = 52 + (20 if self.hidden_size % 4 else 0) + 2 * self.output_tiles
+        other = 52 + (20 if self.hidden_size % 4 else 0) + (2 if self.output_tiles <= 2 else 4) * self.output_tiles
         other += 28 if self.columns > 16 else 16 if self.columns > 8 else 0
         if self.warp_tiles > self.chunk_tiles and self.columns > (4 if self.dtype == "float32" else 8):
             other += 34 if self.columns > 16 else 28
@@ -180,7 +189,8 @@ class Tiles:
     @property
     def cell_registers(self) -> int:
         """Registers that a cell warp is expected to need, by thread."""
-        return 60 + 28 * (self.output_tiles // self.cell_warps)
+        tile = 28 if self.dtype != "float32" else 40 if self.rows <= 24 else 56
+        return 60 + tile * (self.output_tiles // self.cell_warps)
 
     @property
     def _tile_bytes(self) -> int:
