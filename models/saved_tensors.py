@@ -26,7 +26,9 @@ def saved_by_part(
     """
     ignored = {_key(tensor) for tensor in alive}
     sizes: dict[int, tuple[str, int]] = {}
-    held: list[Tensor] = []  # or a freed storage's identity would be taken for a new one's
+    # Or a freed storage's identity would be taken for a new one's. Detached, here and below: a tensor that knows its node
+    # and is held by that node's hooks would be a cycle that no collector sees, and the graph would never be freed.
+    held: list[Tensor] = []
     before, running = "rest", "rest"
     makers: dict[int, str] = {}
 
@@ -34,13 +36,13 @@ def saved_by_part(
         key = _key(tensor)
         if key not in ignored and key not in sizes:
             sizes[key] = makers.get(key, running), tensor.untyped_storage().nbytes()
-            held.append(tensor)
-        return tensor
+            held.append(tensor.detach())
+        return tensor.detach()
 
     def enter(name: str, inputs: tuple[Any, ...]) -> None:
         nonlocal running
         entering = [tensor for tensor in inputs if isinstance(tensor, Tensor)]
-        held.extend(entering)
+        held.extend(tensor.detach() for tensor in entering)
         makers.update({_key(tensor): before for tensor in entering})
         running = name
 

@@ -1,9 +1,11 @@
 """Saved bytes: distinct storages, without what lives anyway."""
 
+import weakref
+
 import torch
 from torch import nn
 
-from models.saved_tensors import saved_bytes
+from models.saved_tensors import saved_by_part, saved_bytes
 
 
 def test_a_linear_layer_saves_its_input() -> None:
@@ -28,3 +30,15 @@ def test_freed_storages_are_not_mistaken_for_each_other() -> None:
         return y
 
     assert saved_bytes(chain) == 5 * 4000
+
+
+def test_nothing_that_was_saved_outlives_the_count() -> None:
+    layer, seen = nn.Linear(8, 8), []
+
+    def saving() -> torch.Tensor:
+        y = layer(torch.randn(10, 8)).exp()  # exp saves its own result
+        seen.append(weakref.ref(y.untyped_storage()))
+        return y.square()
+
+    assert saved_by_part(saving, {"layer": layer}, layer.parameters()) == {"layer": 0, "rest": 640}
+    assert seen[0]() is None
