@@ -26,8 +26,8 @@ def saved_by_part(
     """
     ignored = {_key(tensor) for tensor in alive}
     sizes: dict[int, tuple[str, int]] = {}
-    # Or a freed storage's identity would be taken for a new one's. Detached, here and below: a tensor that knows its node
-    # and is held by that node's hooks would be a cycle that no collector sees, and the graph would never be freed.
+    # Or a freed storage's identity would be taken for a new one's. Detached, here and below: a tensor that knows its
+    # node and is held by that node's hooks would be a cycle that no collector sees, and never freed.
     held: list[Tensor] = []
     before, running = "rest", "rest"
     makers: dict[int, str] = {}

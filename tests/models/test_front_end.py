@@ -90,3 +90,20 @@ def test_even_kernels_are_refused() -> None:
 def test_a_kernel_much_taller_than_the_image_is_refused(bins: int) -> None:
     with pytest.raises(ValueError, match=f"41 bins was given for an image of {bins}"):
         FrontEnd(bins, FrontEndOptions())
+
+
+@pytest.mark.parametrize("normalization", ["batch", "none"])
+def test_an_images_layout_changes_nothing_but_its_memory(normalization: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA in 16 bits the second convolution's image has its channels together."""
+    torch.manual_seed(0)
+    front_end = FrontEnd(20, FrontEndOptions(4, (5, 3), (2, 2), (3, 3)), normalization).double()
+    features, lengths = torch.randn(3, 30, 20, dtype=torch.float64), torch.tensor([30, 11, 0])
+
+    def run() -> list[torch.Tensor]:
+        y, _ = front_end(features, lengths)
+        return [y, *torch.autograd.grad(y.square().sum(), list(front_end.parameters()))]
+
+    usual = run()
+    monkeypatch.setattr("models.front_end._layout", lambda *_, **__: torch.channels_last)
+    for own, other in zip(run(), usual, strict=True):
+        torch.testing.assert_close(own, other)
