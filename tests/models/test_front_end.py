@@ -106,4 +106,4 @@ def test_an_images_layout_changes_nothing_but_its_memory(normalization: str, mon
     usual = run()
     monkeypatch.setattr("models.front_end._layout", lambda *_, **__: torch.channels_last)
     for own, other in zip(run(), usual, strict=True):
-        torch.testing.assert_close(own, other)
+        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-5)  # batch norm's sums are float32, in another order
