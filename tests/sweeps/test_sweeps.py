@@ -203,6 +203,6 @@ def test_all_sweep_files_are_checked_in_time(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     points = sum(int(line.split(": ")[1].split()[0]) for line in said.splitlines() if "all parse" in line)
     assert points > 200
-    # 200 points within 20 s by the clock of two idle cores: 40 s of processor time, of this process and of those that it
-    # shares them with. By the clock it would be the machine's other business.
+    # 200 points within 20 s by the clock of two idle cores: 40 s of processor time, of this process and of those that
+    # it shares them with. By the clock it would be the machine's other business.
     assert sum(now - then for now, then in zip(os.times()[:4], began[:4], strict=True)) < 40
