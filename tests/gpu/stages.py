@@ -63,7 +63,10 @@ STAGES = {
     ),
     "tests_models": Stage(  # those of `tests` that compile next to nothing
         120,
-        ["CUBLAS_WORKSPACE_CONFIG=:4096:8 python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models -q -rfE -p no:cacheprovider"],
+        [
+            "CUBLAS_WORKSPACE_CONFIG=:4096:8 "
+            "python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models -q -rfE -p no:cacheprovider"
+        ],
         ["python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models --collect-only -q -p no:cacheprovider"],
     ),
     "tests_switched": Stage(
