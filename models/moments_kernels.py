@@ -21,7 +21,8 @@ from torch import Tensor
 
 from models.sequence_moments import COLUMNS, ROWS, STRETCHES, stretches
 
-_SIZES: dict[str, Any] = {"ROWS": ROWS, "COLUMNS": COLUMNS, "STRETCHES": STRETCHES}
+_SIZES = (ROWS, COLUMNS, STRETCHES)
+_compiled: dict[tuple[Any, ...], Any] = {}
 
 
 def norm_statistics(z: Tensor, mask: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -33,8 +34,8 @@ def norm_statistics(z: Tensor, mask: Tensor, gamma: Tensor, beta: Tensor, eps: f
     rows, grid = stretches(N, H)
     double = dtype == torch.float64
     with _device(z):
-        tile_moments[grid](z, mask, parts, N, H, rows, DOUBLE=double, **_SIZES)
-        folded_moments[grid[1:]](parts, gamma, beta, moments, folded, grid[0], H, eps, **_SIZES)
+        _launch(tile_moments, grid, (z, mask, parts), (N, rows), (H, double, *_SIZES))
+        _launch(folded_moments, grid[1:], (parts, gamma, beta, moments, folded), (grid[0],), (H, eps, *_SIZES))
     return moments, folded
 
 
@@ -44,7 +45,7 @@ def norm_gradient_sums(delta: Tensor, z: Tensor, moments: Tensor) -> Tensor:
     rows, grid = stretches(N, H)
     sums = torch.empty(grid[0], 2, H, device=z.device, dtype=moments.dtype)
     with _device(z):
-        tile_sums[grid](delta, z, moments, sums, N, H, rows, DOUBLE=moments.dtype == torch.float64, **_SIZES)
+        _launch(tile_sums, grid, (delta, z, moments, sums), (N, rows), (H, moments.dtype == torch.float64, *_SIZES))
     return sums
 
 
@@ -55,26 +56,32 @@ def norm_gradient(
     N, H = _rows(z)
     dgamma, dbeta = torch.empty_like(gamma), torch.empty_like(gamma)
     rows, grid = stretches(N, H)
+    tensors = delta, z, mask, moments, gamma, count, sums, dgamma, dbeta
+    double = moments.dtype == torch.float64
     with _device(z):
-        input_gradient[grid](
-            delta,
-            z,
-            mask,
-            moments,
-            gamma,
-            count,
-            sums,
-            dgamma,
-            dbeta,
-            len(sums),
-            N,
-            H,
-            rows,
-            eps,
-            DOUBLE=moments.dtype == torch.float64,
-            **_SIZES,
-        )
+        _launch(input_gradient, grid, tensors, (len(sums), N, rows), (H, eps, double, *_SIZES))
     return dgamma, dbeta
+
+
+def _launch(
+    kernel: Any, grid: tuple[int, ...], tensors: tuple[Tensor, ...], counts: tuple[int, ...], constants: tuple[Any, ...]
+) -> None:
+    """`kernel[grid](...)` without what Triton does at every launch to find the compiled kernel: that takes longer than
+    the launch.
+
+    Triton compiles for dtypes, for addresses that are multiples of 16, and for the numbers among `constants`, but for
+    no value of `counts` below 2^31. What else comes goes Triton's way.
+    """
+    key = compiled = None
+    if not any(tensor.data_ptr() % 16 for tensor in tensors) and max(counts) < 2**31:
+        key = id(kernel), tensors[0].get_device(), *(tensor.dtype for tensor in tensors), *constants
+        compiled = _compiled.get(key)
+    if compiled is not None:
+        compiled[(*grid, 1, 1)[:3]](*tensors, *counts, *constants)
+        return
+    compiled = kernel[grid](*tensors, *counts, *constants)
+    if key is not None and compiled is not None:  # Triton's interpreter compiles nothing
+        _compiled[key] = compiled
 
 
 def _device(z: Tensor) -> AbstractContextManager[Any]:
@@ -91,7 +98,7 @@ def _rows(z: Tensor) -> tuple[int, int]:
 @triton.jit(do_not_specialize=["N", "rows"])
 @no_type_check
 def tile_moments(
-    z, mask, parts, N, H, rows, DOUBLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRETCHES: tl.constexpr
+    z, mask, parts, N, rows, H, DOUBLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRETCHES: tl.constexpr
 ):
     dtype: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -162,8 +169,8 @@ def tile_sums(
     moments,
     sums,
     N,
-    H,
     rows,
+    H,
     DOUBLE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -202,8 +209,8 @@ def input_gradient(
     dbeta,
     parts,
     N,
-    H,
     rows,
+    H,
     eps,
     DOUBLE: tl.constexpr,
     ROWS: tl.constexpr,

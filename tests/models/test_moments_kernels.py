@@ -120,6 +120,43 @@ def test_the_ops_are_registered_as_they_behave(dtype):
         torch.library.opcheck(op.default, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
+class _Kernel:
+    """Stands in for Triton's; what it compiled is launched by itself."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getitem__(self, grid):
+        def launch(*arguments):
+            self.calls.append(("found", grid, arguments))
+            return self
+
+        return launch if len(grid) < 3 else lambda *arguments: self.calls.append(("at once", grid, arguments))
+
+
+def test_a_kernel_is_looked_for_once_for_all_that_triton_compiles_for():
+    from models.moments_kernels import _launch
+
+    kernel, x = _Kernel(), torch.zeros(64)
+    expected = []
+    for tensor, counts, constants, found in [
+        (x, (5,), (8, True), True),
+        (x, (6,), (8, True), False),  # counts are not compiled for
+        (x[4:], (7,), (8, True), False),
+        (x[1:], (5,), (8, True), True),  # not at a multiple of 16 bytes
+        (x, (5,), (9, True), True),
+        (x, (5,), (8, False), True),
+        (x.double(), (5,), (8, True), True),
+        (x, (2**31,), (8, True), True),
+        (x, (5,), (8, True), False),
+    ]:
+        _launch(kernel, (3, 2), (tensor,), counts, constants)
+        expected.append(("found", (3, 2)) if found else ("at once", (3, 2, 1)))
+        assert kernel.calls[-1][2][0] is tensor
+        assert kernel.calls[-1][2][1:] == (*counts, *constants)
+    assert [call[:2] for call in kernel.calls] == expected
+
+
 KERNELS = {
     "tile_moments": ["*Z", "*fp32", "*ACC", "i32", "i32", "i32"],
     "folded_moments": ["*ACC", "*W", "*W", "*ACC", "*ACC", "i32", "i32", "fp32"],
