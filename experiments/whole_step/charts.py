@@ -36,7 +36,7 @@ def times(rows: Sequence[Row]) -> Any:
     scale = alt.Scale(domain=names, range=list(theme.colours(len(names))))
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X("layers:Q", axis=depth_axis(alt, points), scale=alt.Scale(nice=False, padding=16)),
-        y=alt.Y("y:Q", axis=alt.Axis(title="ms", format=",~g"), scale=alt.Scale(type="log")),
+        y=alt.Y("y:Q", axis=alt.Axis(title="ms", format=",~r"), scale=alt.Scale(type="log")),
         color=alt.Color("what:N", title=None, scale=scale, legend=alt.Legend(columns=2, labelLimit=220)),
         tooltip=tips,
     )

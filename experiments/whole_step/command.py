@@ -17,12 +17,12 @@ a table says required, measured, met.
 """
 
 import argparse
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.card import add_card_argument, count, positive, settled
+from experiments.devices import device_of
 from experiments.memory.grid import POLICIES, PRECISIONS, add_size_arguments, networks
 from experiments.option_lists import names
 
@@ -70,10 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from experiments.whole_step.rows import measure
 
     options = settled(options, add_arguments, DEFAULTS)
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and not torch.cuda.is_available():
-        print("error: --device cuda was given and no CUDA device is visible; use --device cpu", file=sys.stderr)
-        return 2
+    device = device_of(options.device)
     # cuDNN would otherwise answer a float32 question in tf32.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     rows: list[dict[str, Any]] = []
