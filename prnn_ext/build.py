@@ -25,6 +25,8 @@ GPUS = {
     "sm_100a": tiles.Gpu(multiprocessors=148, cautious=True),
 }
 """The largest GPU of each architecture: A100, A40, L40S, H100 and H200, B200."""
+SIDES = {"sm_90a": (tiles.SIDES["NVIDIA H200"],)}
+"""Sides of L2 that some GPU of the architecture is known to have."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,17 @@ def build(
 
 
 def build_one(job: Job, cache: Path | None = None, extra: Mapping[str, int] | None = None) -> Built:
-    """Compile one job, or find it in the cache."""
+    """Compile one job, or find it in the cache, for GPUs with known sides of L2 and for others."""
     started = time.perf_counter()
     try:
         chosen = tiles.choose_tiles(job.hidden_size, job.batch_size, job.dtype, job.backward, GPUS[job.arch])
-        defines = {**chosen.defines(job.activation), **(extra or {})}
-        built = compiler.compile_cubin("recurrence.cu", defines, job.arch, cache)
+        built = [
+            compiler.compile_cubin("recurrence.cu", {**split.defines(job.activation), **(extra or {})}, job.arch, cache)
+            for split in {chosen: 0, **{chosen.with_sides(sides): 0 for sides in SIDES.get(job.arch, ())}}
+        ]
     except (ValueError, compiler.CompilationError, compiler.CompilerMissingError) as error:
         return Built(job, error=str(error))
-    resources = built.resources.values()
+    resources = [used for cubin in built for used in cubin.resources.values()]
     return Built(
         job,
         time.perf_counter() - started,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from prnn_ext.compiler import CompilerMissingError, compile_cubin, nvrtc_version
 from prnn_ext.driver import Kernel, PreparedLaunch, current_stream, load_kernel
-from prnn_ext.tiles import DTYPES, Gpu, Tiles
+from prnn_ext.tiles import DTYPES, SIDES, Gpu, Tiles
 from prnn_ext.tiles import choose_tiles as plan_tiles
 
 wait_limit = 10.0
@@ -223,15 +223,15 @@ def _prepared(tiles: Tiles, activation: str, device: int, extra: tuple[tuple[str
         (tiles.blocks, 1, 1), (tiles.threads, 1, 1), tiles.shared_bytes
     )
     status = _status(device)
-    workspace_bytes = dict(extra).get("PRNN_WORKSPACE_BYTES", tiles.workspace_bytes)
-    return _Half(device, prepared, workspace_bytes, status, ctypes.addressof(status))
+    return _Half(device, prepared, tiles.workspace_bytes, status, ctypes.addressof(status))
 
 
 @remember
 def _gpu(device: int) -> Gpu:
     properties = torch.cuda.get_device_properties(device)
     shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # torch's stub lacks it
-    return Gpu(properties.multi_processor_count, shared, cautious=properties.major != 9)
+    sides = SIDES.get(properties.name)
+    return Gpu(properties.multi_processor_count, shared, cautious=properties.major != 9, sides=sides)
 
 
 @remember

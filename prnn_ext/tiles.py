@@ -12,7 +12,7 @@ the cell and publish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache as remember
 from itertools import product
 
@@ -34,13 +34,30 @@ _MOST_WORD_BYTES = 192
 
 
 @dataclass(frozen=True)
+class Sides:
+    """An L2 of two sides: the parity of some bits of an address says on which side its line is at home.
+
+    ``apart``: one of these bits; ``mask``: those below it. Wrong values cost time, not results (cuda/sides.cuh).
+    """
+
+    apart: int
+    mask: int
+
+
+SIDES = {"NVIDIA H200": Sides(apart=17, mask=1 << 12 | 1 << 13 | 1 << 15)}
+"""By torch's name of the GPU: those on which ``tests/gpu/l2_probe.py`` has run (H200: 2026-12-01)."""
+
+
+@dataclass(frozen=True)
 class Gpu:
-    """What the planner needs of a GPU: multiprocessors, bytes of shared memory that a block may have, and whether
-    registers are to be counted cautiously, as they are for other architectures than sm_90a (docs/KERNEL.md)."""
+    """What the planner needs of a GPU: multiprocessors, bytes of shared memory that a block may have, whether
+    registers are to be counted cautiously, as they are for other architectures than sm_90a (docs/KERNEL.md), and the
+    sides of its L2 where they are known."""
 
     multiprocessors: int = 132
     shared_bytes: int = 227 * 1024
     cautious: bool = False
+    sides: Sides | None = None
 
     @property
     def usable(self) -> int:
@@ -50,7 +67,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Tiles:
-    """One way to run a layer's half; see the module's text. ``dtype`` is the storage type's name."""
+    """One way to run a layer's half; see the module's text. ``dtype`` is the storage type's name; ``sides`` are given
+    where what is published goes to both."""
 
     hidden_size: int
     batch_size: int
@@ -62,6 +80,7 @@ class Tiles:
     register_tiles: int
     chunk_tiles: int
     groups: int
+    sides: Sides | None = None
 
     @property
     def row_tiles(self) -> int:
@@ -96,6 +115,11 @@ class Tiles:
     def output_tiles(self) -> int:
         """16x8 pieces of a step's result in a block."""
         return self.row_tiles * self.column_tiles
+
+    @property
+    def one_tile(self) -> bool:
+        """A block whose step is one tile, its words waited for together, in 16 bits: ONE_TILE of cuda/shape.cuh."""
+        return self.dtype != "float32" and self.output_tiles == 1 and self.warp_tiles == self.chunk_tiles
 
     @property
     def cell_warps(self) -> int:
@@ -162,7 +186,7 @@ class Tiles:
                     else max(28, words - 14) + 2 * self.output_tiles
                 )
             elif many:
-                other += max(50, words + 14) if words >= 20 else 33 - 3 * self.output_tiles
+                other += max(58, words + 22) if words >= 20 else 33 - 3 * self.output_tiles
             else:
                 other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
         return other + words + sums + weights
@@ -216,7 +240,10 @@ class Tiles:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device memory of a launch: the give-up flag, and two buffers of a hidden state for each group."""
+        """Device memory of a launch: the give-up flag, and two buffers of a hidden state for each group; for two copies
+        of them, room to begin at a multiple of twice the copies' distance."""
+        if self.sides:
+            return 4 << self.sides.apart
         words = self.product_warps * self.warp_tiles * 8 * self.column_tiles * 4
         return _FLAG_BYTES + self.groups * 2 * words * self.quad_bytes
 
@@ -263,7 +290,14 @@ class Tiles:
             "PRNN_DTYPE": DTYPES.index(self.dtype),
             "PRNN_ACTIVATION": ACTIVATIONS.index(activation),
             "PRNN_BACKWARD": int(self.backward),
+            **({"PRNN_SIDES": self.sides.apart, "PRNN_SIDE_MASK": self.sides.mask} if self.sides else {}),
         }
+
+    def with_sides(self, sides: Sides | None) -> Tiles:
+        """The same split, with a copy for each side of L2 where that is worth it and has room: one tile, one group."""
+        one = replace(self, sides=None)
+        fits = sides and one.one_tile and one.groups == 1 and one.workspace_bytes <= 1 << sides.apart
+        return replace(one, sides=sides) if fits else one
 
 
 def _ceil(number: int, divisor: int) -> int:
@@ -277,7 +311,7 @@ def choose_tiles(hidden_size: int, batch_size: int, dtype: str, backward: bool, 
         raise ValueError(f"hidden_size x batch_size is {hidden_size} x {batch_size}; both must be 1 or more.")
     found = splits(hidden_size, batch_size, dtype, backward, gpu)
     if found:
-        return min(found, key=lambda tiles: (tiles.rounds * tiles.cycles, tiles.blocks))
+        return min(found, key=lambda tiles: (tiles.rounds * tiles.cycles, tiles.blocks)).with_sides(gpu.sides)
     raise ValueError(
         f"U of hidden_size {hidden_size} in {dtype} does not fit the registers and shared memory of "
         f"{gpu.multiprocessors} multiprocessors; use a smaller hidden_size, 16-bit storage, or backend='reference'."

@@ -48,7 +48,8 @@ constexpr int FLAG_BYTES = 256;  // the give-up flag of patience.cuh, before the
 #endif
 constexpr int FIRST_WAIT = PRNN_FIRST_WAIT;
 
-constexpr int APART = PRNN_SIDES ? 1 << PRNN_SIDES : 0;  // bytes between two copies, where there are two
+constexpr int APART = PRNN_SIDES ? 1 << PRNN_SIDES : 0;  // bytes between two copies, where there are two: of one group
+static_assert(!PRNN_SIDES || FLAG_BYTES + 2 * BUFFER_BYTES <= APART, "copies must not overlap");
 
 __device__ __forceinline__ char* group_buffers(char* workspace, int group) {
 #if PRNN_SIDES

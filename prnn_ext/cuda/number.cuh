@@ -3,10 +3,6 @@
 #pragma once
 #include "shape.cuh"
 
-#define PRNN_BFLOAT16 0
-#define PRNN_FLOAT16 1
-#define PRNN_FLOAT32 2
-
 #if PRNN_DTYPE == PRNN_FLOAT32
 typedef float Stored;
 typedef uint4 Quad;

@@ -9,6 +9,8 @@
 #pragma once
 #include "weights.cuh"
 
+constexpr int TURN_BYTES = PRODUCT_WARPS * OUTPUT_TILES * PARTIAL_FLOATS * 4;  // of one buffer of partial sums
+
 __device__ __forceinline__ float* partial_tile(float* partials, int parity, int warp, int tile) {
   return partials + ((parity * PRODUCT_WARPS + warp) * OUTPUT_TILES + tile) * PARTIAL_FLOATS;
 }
@@ -42,74 +44,52 @@ __device__ __forceinline__ int partial_index(int place, int row) {
   return place * 16 + (((row / 4) ^ (place & 2)) * 4) + row % 4;
 }
 
-// An address in shared memory that changes buffer with every turn, ready in a register: with PRNN_ROTATED.
+// An address among this turn's partial sums, given that of an even turn: with ROTATED two registers change places.
+template <bool IN_REGISTERS>
 struct Turning {
   unsigned now, both;  // this turn's address, and the sum of both
 
   __device__ __forceinline__ explicit Turning(const float* in_even_turns)
       : now(static_cast<unsigned>(__cvta_generic_to_shared(in_even_turns))) {
-    both = 2 * now + PRODUCT_WARPS * OUTPUT_TILES * PARTIAL_FLOATS * 4;
+    both = 2 * now + TURN_BYTES;
     asm volatile("" : "+r"(now), "+r"(both));  // or it would be computed anew every turn
   }
+  __device__ __forceinline__ unsigned at(unsigned) const { return now; }
   __device__ __forceinline__ void turn() { now = both - now; }
 };
 
-// Where a cell lane finds its tile's quad in the first warp's share: an address in shared memory.
-struct Slot {
-  float* partials;
-  int tile, place, quarter;
-#if PRNN_ROTATED
-  Turning turning;
-#endif
+template <>
+struct Turning<false> {
+  unsigned even;
 
-  __device__ __forceinline__ Slot(float* partials, int tile, int place, int quarter)
-      : partials(partials),
-        tile(tile),
-        place(place),
-        quarter(quarter)
-#if PRNN_ROTATED
-        ,
-        turning(in_buffer(0))
-#endif
-  {
-  }
-  __device__ __forceinline__ const float* in_buffer(unsigned parity) const {
-    return partial_tile(partials, parity, 0, tile) + partial_index(place, 4 * quarter);
-  }
+  __device__ __forceinline__ explicit Turning(const float* in_even_turns)
+      : even(static_cast<unsigned>(__cvta_generic_to_shared(in_even_turns))) {}
   __device__ __forceinline__ unsigned at(unsigned parity) const {
-#if PRNN_ROTATED
-    return turning.now;
-#else
-    unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(in_buffer(parity)));
+    unsigned address = even + parity * TURN_BYTES;
     asm volatile("" : "+r"(address));
     return address;
-#endif
   }
-  __device__ __forceinline__ void turn() {
-#if PRNN_ROTATED
-    turning.turn();
-#endif
-  }
+  __device__ __forceinline__ void turn() {}
 };
 
-// The sum of all warps' shares for one quad, always in the same order. Anything where the lane is not `present`.
+// The sum of all warps' shares for one quad, always in the same order. Anything where the lane is not `present`: with one
+// tile it then reads nothing, which at 4 columns of 8 halves the traffic of shared memory.
 __device__ __forceinline__ float4 sum_partials(unsigned first, bool present) {
   float4 sum[2] = {};
 #pragma unroll
   for (int warp = 0; warp < PRODUCT_WARPS; ++warp) {
     float4 part;
     const unsigned address = first + warp * (OUTPUT_TILES * PARTIAL_FLOATS * 4);
-#if PRNN_SPARING
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
-                 : "r"(address), "r"(static_cast<int>(present))
-                 : "memory");
-#else
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
-                 : "r"(address)
-                 : "memory");
-#endif
+    if (ONE_TILE)
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+                   : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
+                   : "r"(address), "r"(static_cast<int>(present))
+                   : "memory");
+    else
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
+                   : "r"(address)
+                   : "memory");
     float4& into = sum[warp % 2];
     into = warp < 2 ? part : make_float4(into.x + part.x, into.y + part.y, into.z + part.z, into.w + part.w);
   }

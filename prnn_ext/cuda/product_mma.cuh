@@ -14,9 +14,11 @@
 constexpr int TILE_BYTES = 512;  // of one 16x16 tile of weights
 constexpr int WEIGHT_BYTES = PRODUCT_WARPS * SHARED_TILES * ROW_TILES * TILE_BYTES;
 // Independent accumulators, where one tile would wait for itself.
-constexpr int CHAINS = OUTPUT_TILES == 1 && PRNN_CHAINS > 0 ? PRNN_CHAINS : OUTPUT_TILES <= 2 ? 2 : 1;
-// Matrix instructions need not wait for the vote on the words: see switches.cuh.
-constexpr bool EAGER = PRNN_EAGER && CHUNKS == 1 && (TAGGED || NEGATES);
+constexpr int CHAINS = ONE_TILE ? 3 : OUTPUT_TILES <= 2 ? 2 : 1;
+// Multiplies before the words are known to have arrived, and looks at them meanwhile: the OR tree, the vote and its branches
+// hide behind the matrix instructions; a failed poll throws the sums away. The sums that count are of words that are all
+// valid, added in the same order, so not a bit changes. Forward, and with more tiles, it was slower.
+constexpr bool EAGER = ONE_TILE && TAGGED;
 
 __device__ __forceinline__ void mma(float (&sum)[4], const uint4& a, unsigned b0, unsigned b1) {
 #if PRNN_DTYPE == PRNN_BFLOAT16
@@ -38,15 +40,9 @@ struct Product {
   uint4* shared;
   Sides sides;
   int warp, lane;
-#if PRNN_ROTATED
-  Turning turning;  // where the lane's first sum goes
-#endif
+  Turning<ROTATED> turning;  // where the lane's first sum goes
 
-  __device__ __forceinline__ void turn() {
-#if PRNN_ROTATED
-    turning.turn();
-#endif
-  }
+  __device__ __forceinline__ void turn() { turning.turn(); }
   __device__ __forceinline__ int tile(int i) const { return warp * WARP_TILES + i; }
 
   // First of the four inner numbers that this lane has in the warp's i-th mma.
@@ -68,13 +64,9 @@ struct Product {
   __device__ __forceinline__ Product(const Stored* weight, int first_row, char* shared_weights, int warp, int lane)
       : shared(reinterpret_cast<uint4*>(shared_weights)),
         warp(warp),
-        lane(lane)
-#if PRNN_ROTATED
-        ,
+        lane(lane),
         turning(partial_tile(reinterpret_cast<float*>(shared_weights + WEIGHT_BYTES), 0, warp, 0) +
-                partial_index(lane % 4, lane / 4 * 2))
-#endif
-  {
+                partial_index(lane % 4, lane / 4 * 2)) {
 #pragma unroll
     for (int i = 0; i < REGISTER_TILES; ++i)
 #pragma unroll
@@ -85,12 +77,10 @@ struct Product {
 
   // Which copy of each word is nearer, given what `Sides::find` said.
   __device__ __forceinline__ void choose_sides(const char* buffers, unsigned even) {
-#if PRNN_SIDES
-    static_assert(CHUNKS * WORDS <= 16, "a bit for each word of two buffers");
-    for (int w = 0; w < CHUNKS * WORDS; ++w)
+    static_assert(!PRNN_SIDES || WORDS <= 16, "a bit for each word of two buffers");
+    for (int w = 0; w < WORDS; ++w)
       for (int b = 0; b < 2; ++b)
-        sides.note(w, b, buffers + b * BUFFER_BYTES + first_offset() + words_apart(w / WORDS, w % WORDS), even);
-#endif
+        sides.note(w, b, buffers + b * BUFFER_BYTES + first_offset() + words_apart(0, w), even);
   }
 
   // Word w of a chunk: of which tile it is, and whether there is such a word.
@@ -178,7 +168,7 @@ struct Product {
       }
       multiply(sum, chunk, word);
     }
-    write(sum, partials, parity);
+    write(sum, parity);
     return good;
   }
 
@@ -208,13 +198,12 @@ struct Product {
         }
   }
 
-  __device__ __forceinline__ void write(const Sums& sum, float* partials, int parity) const {
-    const int g = lane / 4, t = lane % 4;
+  __device__ __forceinline__ void write(const Sums& sum, int parity) const {
+    const unsigned first = turning.at(parity);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; ++m)
 #pragma unroll
       for (int n = 0; n < COLUMN_TILES; ++n) {
-        float* tile = partial_tile(partials, parity, warp, m * COLUMN_TILES + n);
         float total[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -222,15 +211,10 @@ struct Product {
 #pragma unroll
           for (int chain = 1; chain < CHAINS; ++chain) total[j] += sum[chain][m][n][j];
         }
-#if PRNN_ROTATED
         // The second pair lies four places further, and `place & 2` is the same there.
-        const unsigned at = turning.now + (m * COLUMN_TILES + n) * (PARTIAL_FLOATS * 4);
+        const unsigned at = first + (m * COLUMN_TILES + n) * (PARTIAL_FLOATS * 4);
         asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(total[0]), "f"(total[2]) : "memory");
         asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 4 * 16 * 4), "f"(total[1]), "f"(total[3]) : "memory");
-#else
-        *reinterpret_cast<float2*>(tile + partial_index(t, 2 * g)) = make_float2(total[0], total[2]);
-        *reinterpret_cast<float2*>(tile + partial_index(t + 4, 2 * g)) = make_float2(total[1], total[3]);
-#endif
       }
   }
 };

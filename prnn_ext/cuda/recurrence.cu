@@ -54,7 +54,7 @@ struct Round {
 struct Block {
   volatile unsigned passed[CELL_WARPS];  // see partials.cuh
   volatile unsigned stalled;             // a product warp gave up
-  volatile unsigned second;              // see sides.cuh; with PRNN_SIDES alone
+  volatile unsigned second;              // see sides.cuh; with two copies alone
 };
 
 __device__ __forceinline__ void run_products(const Launch& launch, const Place& place, char* shared, Block& block) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void run_products(const Launch& launch, const Place& 
       partials_ready(turn % 2);
       product.turn();
       watch.third();
-      watch.keep(launch, place.groups, turn);
+      watch.keep(launch, turn);
       if (start.step + 1 < round.turns) ++published;
     }
     __syncthreads();
@@ -96,7 +96,8 @@ __device__ __forceinline__ void run_cells(const Launch& launch, const Place& pla
   const auto row_of = [&](int i) { return tile_of(i) / COLUMN_TILES * 16 + 4 * quarter; };
   const int first_row = place.rank * BLOCK_ROWS;
   float* partials = reinterpret_cast<float*>(shared + WEIGHT_BYTES);
-  Slot slot(partials, tile_of(0), lane / 4, quarter);
+  // Where the lane finds its first tile's quad in the first warp's share.
+  Turning<ROTATED> first_share(partial_tile(partials, 0, 0, tile_of(0)) + partial_index(lane / 4, 4 * quarter));
   char* buffers = group_buffers(launch.workspace, place.group);
   Watch watch;
   unsigned published = 0, turn = 0;
@@ -125,10 +126,10 @@ __device__ __forceinline__ void run_cells(const Launch& launch, const Place& pla
                              publishes && cells[i].present && row < 16 * INNER_TILES);
       }
     };
-    if (PRNN_ROTATED && round.turns > 0) prepare(0);
+    if (ROTATED && round.turns > 0) prepare(0);
     for (int step = 0; step < round.turns; ++step, ++turn) {
-      if (!PRNN_ROTATED) prepare(step);
-      const unsigned shares = slot.at(turn % 2);
+      if (!ROTATED) prepare(step);
+      const unsigned shares = first_share.at(turn % 2);
       await_partials(turn % 2);
       watch.first();
       delay(step);
@@ -141,14 +142,14 @@ __device__ __forceinline__ void run_cells(const Launch& launch, const Place& pla
         envelopes[i].publish(quads[i]);
       }
       watch.second();
-      watch.keep(launch, place.groups, turn);
+      watch.keep(launch, turn);
       // The others wait for what was published, nobody for what is stored.
 #pragma unroll
       for (int i = 0; i < CELL_TILES; ++i) cells[i].store(step, terms[i], quads[i], products[i]);
       passed(block.passed, warp, turn);
       if (publishes) ++published;
-      slot.turn();
-      if (PRNN_ROTATED && step + 1 < round.turns) prepare(step + 1);
+      first_share.turn();
+      if (ROTATED && step + 1 < round.turns) prepare(step + 1);
     }
     const bool stalled = block.stalled != 0;
 #pragma unroll
@@ -163,15 +164,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrence(const __grid
   const Place place;
   if (is_lost()) return;
   if (threadIdx.x < CELL_WARPS) block.passed[threadIdx.x] = 0;
-#if PRNN_LENGTHS
-  if (blockIdx.x == 0 && launch.lengths != nullptr)
-#pragma unroll 1
-    for (int b = threadIdx.x; b < launch.batch; b += THREADS)
-      if (launch.lengths[b] < 0 || launch.lengths[b] > launch.steps) report(launch.status, STATUS_LENGTH);
-#endif
   if (threadIdx.x == 0) {
     block.stalled = 0;
-    if (!PRNN_LENGTHS && blockIdx.x == 0 && launch.lengths != nullptr)
+    if (blockIdx.x == 0 && launch.lengths != nullptr)
 #pragma unroll 1
       for (int b = 0; b < launch.batch; ++b)
         if (launch.lengths[b] < 0 || launch.lengths[b] > launch.steps) report(launch.status, STATUS_LENGTH);

@@ -3,7 +3,16 @@
 // Units: a *tile* is 16 rows of the recurrent matrix, or 16 of its columns (the inner dimension); a *column* is one
 // utterance; a *quad* is 4 consecutive rows of one column, the piece in which hidden states travel.
 #pragma once
-#include "switches.cuh"
+
+#define PRNN_BFLOAT16 0
+#define PRNN_FLOAT16 1
+#define PRNN_FLOAT32 2
+
+// Two copies of what is published, 2^PRNN_SIDES bytes apart, one at home on each side of L2; 0 for one copy (sides.cuh).
+#ifndef PRNN_SIDES
+#define PRNN_SIDES 0
+#define PRNN_SIDE_MASK 0
+#endif
 
 constexpr int HIDDEN = PRNN_HIDDEN_SIZE;
 constexpr int BLOCK_ROWS = PRNN_ROWS;                // rows that a block owns: of 16-bit weights, whole tiles
@@ -23,6 +32,17 @@ constexpr int SHARED_TILES = WARP_TILES > REGISTER_TILES ? WARP_TILES - REGISTER
 constexpr int OUTPUT_TILES = ROW_TILES * COLUMN_TILES;  // 16x8 pieces of a step's result in a block
 constexpr int CELL_TILES = OUTPUT_TILES / CELL_WARPS;
 constexpr int THREADS = 32 * (PRODUCT_WARPS + CELL_WARPS);
+
+// A block whose step is one mma tile, in 16 bits, and whose words are waited for together: what a mini-batch of up to 8
+// comes to in all but the largest layers. There latency is all, and registers are left to shorten it with; what helps there
+// was measured to cost time elsewhere (docs/KERNEL.md).
+constexpr bool SIXTEEN_BITS = PRNN_DTYPE != PRNN_FLOAT32;
+constexpr bool ONE_TILE = SIXTEEN_BITS && OUTPUT_TILES == 1 && CHUNKS == 1;
+// A step's addresses, stamp and sign are made ready at the end of the step before, and addresses of partial sums are
+// registers that change places: or ptxas computes them between the barrier and what waits for it, whatever the source's
+// order. With several column tiles, and backward with many tiles or chunks, there are no registers for it.
+constexpr bool ROTATED = SIXTEEN_BITS && COLUMN_TILES == 1 && (!PRNN_BACKWARD || (CHUNKS == 1 && ROW_TILES <= 3));
+static_assert(ONE_TILE || !PRNN_SIDES, "more words have no registers to remember a side each");
 
 static_assert(CELL_TILES * CELL_WARPS == OUTPUT_TILES, "cell warps must share the output tiles evenly");
 static_assert((PRODUCT_WARPS - 1) * WARP_TILES < INNER_TILES, "every product warp must wait for something");
@@ -54,10 +74,6 @@ __device__ __forceinline__ int clamped_length(const Launch& launch, int column) 
 // The longest of `count` utterances from `first` on, the same in every lane.
 __device__ __forceinline__ int longest_of(const Launch& launch, int first, int count) {
   int longest = 0;
-#if PRNN_LENGTHS
-  const int lane = threadIdx.x % 32;  // COLUMNS are at most 32
-  return __reduce_max_sync(0xffffffffu, lane < count ? clamped_length(launch, first + lane) : 0);
-#endif
 #pragma unroll 1
   for (int c = 0; c < count; ++c) longest = max(longest, clamped_length(launch, first + c));
   return longest;

@@ -1,8 +1,10 @@
-// PRNN_SIDES (switches.cuh): which of two copies of a word is at home on this multiprocessor's side of L2.
+// Which of two copies of a word is at home on this multiprocessor's side of L2 (PRNN_SIDES, shape.cuh).
 //
-// Every word is published in both copies, so a wrong choice is a slow one and nothing else: validity, overwriting and
-// giving up are those of a single copy, twice. The workspace's buffers start at a multiple of twice the copies' distance,
-// so that adding the distance flips one bit of an address.
+// An L2 of two sides answers sooner from the near one. A block publishes every word in two copies, 2^PRNN_SIDES bytes apart,
+// which are at home on different sides, and reads each word from the nearer. PRNN_SIDE_MASK: the bits of an address below
+// PRNN_SIDES whose parity, with that bit, says on which side a line is at home. A wrong choice, and so a wrong bit, is a slow
+// one and nothing else: validity, overwriting and giving up are those of a single copy, twice. The buffers start at a multiple
+// of twice the copies' distance, so that adding the distance flips one bit of an address.
 #pragma once
 #include "exchange.cuh"
 

@@ -1,6 +1,6 @@
 """Builds, checks and times the persistent kernel on a GPU, several stages in one run.
 
-    python tests/gpu/kernel_bench.py required waits sizes batches candidates variants second lengths sides
+    python tests/gpu/kernel_bench.py required waits sizes batches candidates rivals sides
 
 Each time is the median of CUDA-event timings of queued launches, divided by the time steps. Results are compared with
 float64 just before: ``|| out - truth || / || truth ||`` must stay below twice that of plain PyTorch in the same dtype
@@ -19,8 +19,19 @@ from pathlib import Path
 import torch
 
 from prnn_ext import gradients, persistent, tiles
-from tests.gpu.switch_stages import best_splits, lengths, second, sides, variants
-from tests.gpu.timed_launch import BUILD, DEVICE, ROWS, T, compile_all, microseconds, plan, random_arguments, variant
+from tests.gpu.rivals import best_splits, rivals, sides
+from tests.gpu.timed_launch import (
+    BUILD,
+    DEVICE,
+    ROWS,
+    T,
+    compile_all,
+    gpu,
+    microseconds,
+    plan,
+    random_arguments,
+    variant,
+)
 
 REQUIRED = (
     (1152, 4, "bfloat16"),
@@ -70,7 +81,7 @@ def waits():
     """How long to wait before the first poll (exchange.cuh)."""
     for backward in (False, True):
         for warps in (9, 12):
-            split = tiles.make_tiles(1152, 4, "bfloat16", backward, 16, 8, warps)
+            split = tiles.make_tiles(1152, 4, "bfloat16", backward, 16, 8, warps).with_sides(gpu().sides)
             for cycles in (300, 400, 450, 500, 550):
                 variant(split, check=False, extra=(("PRNN_FIRST_WAIT", cycles),))
         for hidden, batch, longer in (
@@ -98,9 +109,7 @@ def batches():
             variant(plan(1152, batch, backward=backward), steps=512)
 
 
-STAGES = {
-    stage.__name__: stage for stage in (required, waits, sizes, batches, candidates, variants, second, lengths, sides)
-}
+STAGES = {stage.__name__: stage for stage in (required, waits, sizes, batches, candidates, rivals, sides)}
 
 if __name__ == "__main__":
     if not BUILD:

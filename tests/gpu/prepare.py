@@ -1,13 +1,9 @@
-"""Compiles on all cores what the tests of this folder will run: ``python tests/gpu/prepare.py sm_90a``.
-
-PRNN_TEST_SWITCHES: see conftest.py.
-"""
+"""Compiles on all cores what the tests of this folder will run: ``python tests/gpu/prepare.py sm_90a``."""
 
 import sys
 import time
 
 from prnn_ext import build
-from tests.gpu.conftest import switches
 
 GRIDS = (
     ([1, 3, 15, 16, 17, 32, 100, 250, 255, 257, 512, 1152], [4], build.tiles.DTYPES, ["clipped_relu"]),
@@ -23,7 +19,7 @@ GRIDS = (
 if __name__ == "__main__":
     started = time.perf_counter()
     wanted = {job for grid in GRIDS for job in build.jobs(*grid, sys.argv[1])}
-    built = list(build.build(sorted(wanted, key=str), extra=switches()))
+    built = list(build.build(sorted(wanted, key=str)))
     for done in built:
         if done.error or done.spilled_bytes:
             print(done.job, done.error or f"spills {done.spilled_bytes} bytes")

@@ -69,14 +69,6 @@ STAGES = {
         ],
         ["python3 -m pytest -m gpu tests/gpu/test_deep_stack.py tests/models --collect-only -q -p no:cacheprovider"],
     ),
-    "tests_switched": Stage(
-        200,
-        [
-            'PRNN_TEST_SWITCHES="PRNN_EAGER=1 PRNN_ROTATED=1 PRNN_SPARING=1 PRNN_CHAINS=3 PRNN_LENGTHS=1" '
-            "tests/gpu/run.sh -rfE --timeout 120 -k kernel"
-        ],
-        ["PRNN_TEST_SWITCHES='PRNN_EAGER=1' python3 -m pytest -m gpu tests/gpu -k kernel --collect-only -q"],
-    ),
     "host": Stage(40, [f"{PYTHON} tests/gpu/host_time.py"], [f"{PYTHON} tests/gpu/host_time.py"]),
     "kernel": Stage(
         240,
@@ -86,20 +78,15 @@ STAGES = {
         ],
         [f"BUILD=1 BUILD_FIRST=2 {BENCH} required waits sizes batches"],
     ),
-    "variants": Stage(
-        300,
+    "rivals": Stage(
+        240,
         [
             f"PRNN_RESULT={{out}}/l2_probe.json {PYTHON} tests/gpu/l2_probe.py",
             f"PRNN_RESULT={{out}}/trace.json {PYTHON} tests/gpu/trace.py",
-            f"BUILD=1 {BENCH} variants lengths sides",
-            f"PRNN_PROBE={{out}}/l2_probe.json PRNN_RESULT={{out}}/variants.json {BENCH} variants sides lengths",
+            f"BUILD=1 {BENCH} sides rivals",
+            f"PRNN_PROBE={{out}}/l2_probe.json PRNN_RESULT={{out}}/rivals.json {BENCH} sides rivals",
         ],
-        [f"{PYTHON} tests/gpu/l2_probe.py", f"BUILD=1 BUILD_FIRST=2 {BENCH} sides lengths variants"],
-    ),
-    "second": Stage(
-        240,
-        [f"BUILD=1 {BENCH} second", f"PRNN_RESULT={{out}}/second.json {BENCH} second"],
-        [f"BUILD=1 BUILD_FIRST=2 {BENCH} second"],
+        [f"{PYTHON} tests/gpu/l2_probe.py", f"BUILD=1 BUILD_FIRST=2 {BENCH} sides rivals"],
     ),
     "throughput": Stage(
         420,

@@ -214,6 +214,23 @@ def test_a_block_that_never_comes_ends_in_an_error(monkeypatch: pytest.MonkeyPat
     assert torch.isfinite(again).all()
 
 
+@pytest.mark.parametrize("half", ["forward", "backward"])
+@pytest.mark.parametrize("sides", [*tiles.SIDES.values(), tiles.Sides(18, 0), tiles.Sides(20, 0xFFF80)], ids=str)
+def test_two_copies_change_no_bit_wherever_they_are_at_home(sides: tiles.Sides, half: str) -> None:
+    """On a GPU whose sides are others, or which has none, the copies are right all the same."""
+    backward = half == "backward"
+    one = tiles.choose_tiles(1152, 4, "bfloat16", backward, build.GPUS["sm_90a"])
+    two = one.with_sides(sides)
+    assert two.sides
+    case = make_case(300, 4, 1152, torch.bfloat16, "cuda", ragged=True)
+    hidden = torch.rand_like(case.x) if backward else None
+    arguments = (case.x, case.weight_hh, case.h_0, case.lengths)
+    expected = persistent.launch(one, "clipped_relu", True, *arguments, hidden=hidden)
+    for _ in range(3):
+        found = persistent.launch(two, "clipped_relu", True, *arguments, hidden=hidden)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def test_the_plan_is_of_this_gpu() -> None:
     x = torch.empty(5, 4, 1152, dtype=torch.bfloat16, device="cuda")
     plan = prnn_ext.plan(x, torch.empty(1152, 1152, dtype=torch.bfloat16, device="cuda"))

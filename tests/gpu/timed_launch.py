@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import torch
 
-from prnn_ext import build, compiler, persistent, tiles
+from prnn_ext import compiler, persistent, tiles
 
 WANTED = []
 ROWS = []
@@ -97,7 +97,7 @@ def variant(chosen, steps=T, check=True, activation="clipped_relu", extra=()):
         f"{chosen.hidden_size:5d} x {chosen.batch_size:<3d} {chosen.dtype} {half} rows {chosen.rows} "
         f"columns {chosen.columns} warps {chosen.product_warps}+{chosen.cell_warps} kept {chosen.register_tiles}/"
         f"{chosen.warp_tiles} chunk {chosen.chunk_tiles} blocks {chosen.groups}x{chosen.group_blocks} "
-        f"rounds {chosen.rounds}"
+        f"rounds {chosen.rounds} copies {2 if chosen.sides else 1}"
     )
     label += "".join(f" {name}={value}" for name, value in extra)
     if BUILD:
@@ -124,4 +124,11 @@ def variant(chosen, steps=T, check=True, activation="clipped_relu", extra=()):
 
 
 def plan(hidden, batch, dtype="bfloat16", backward=False):
-    return tiles.choose_tiles(hidden, batch, dtype, backward, build.GPUS["sm_90a"])
+    return tiles.choose_tiles(hidden, batch, dtype, backward, gpu())
+
+
+def gpu():
+    """This machine's GPU; without one an H200, for which the kernels are compiled then."""
+    if torch.cuda.is_available():
+        return persistent._gpu(0)
+    return tiles.Gpu(sides=tiles.SIDES["NVIDIA H200"])

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python tests/gpu/trace.py
 
-For each set of switches, at 1152 x 4 in bfloat16, medians over steps and blocks of the cycles (of one multiprocessor)
+At 1152 x 4 in bfloat16, with several first waits, medians over steps and blocks of the cycles (of one multiprocessor)
 
     wait     from a block's last product warp leaving its sums to its cells having passed the barrier
     cell     from the barrier to the publishing store
@@ -23,19 +23,19 @@ from typing import Any
 import torch
 
 from prnn_ext import driver, persistent, tiles
-from tests.gpu.switch_stages import FASTER
 from tests.gpu.timed_launch import plan, random_arguments
 
 STEPS, FROM = 512, 64
 
 
-def noted(chosen: tiles.Tiles, switches: dict[str, int]) -> torch.Tensor:
+def noted(chosen: tiles.Tiles, extra: dict[str, int]) -> torch.Tensor:
     """[blocks, warps, steps, 4] of one launch, after one to warm up."""
     dtype = getattr(torch, chosen.dtype)
     x, weight = random_arguments(STEPS, chosen.batch_size, chosen.hidden_size, dtype)
     hidden = torch.rand_like(x)
     output, last = torch.empty_like(x), torch.empty_like(x[0])
-    half = persistent._prepared(chosen, "clipped_relu", 0, (*switches.items(), ("PRNN_TRACE", STEPS)))
+    traced = ("PRNN_TRACE", STEPS), ("PRNN_TRACE_FROM", chosen.workspace_bytes)
+    half = persistent._prepared(chosen, "clipped_relu", 0, (*extra.items(), *traced))
     notes = chosen.blocks * chosen.threads // 32 * STEPS * 4
     workspace = torch.zeros(chosen.workspace_bytes // 4 + notes, dtype=torch.int32, device="cuda")
     tensors = (x, weight, None, None, None, None, hidden if chosen.backward else None, output, last, workspace)
@@ -89,10 +89,10 @@ def main() -> None:
     rows = []
     for backward in (False, True):
         chosen = plan(1152, 4, backward=backward)
-        for switches in ({}, FASTER, *({**FASTER, "PRNN_FIRST_WAIT": wait} for wait in (200, 600))):
-            row = told(noted(chosen, switches), chosen.product_warps)
-            rows.append({"backward": backward, "switches": switches, **row})
-            print("backward" if backward else "forward", switches or "as it is", flush=True)
+        for extra in ({}, *({"PRNN_FIRST_WAIT": wait} for wait in (200, 500, 600))):
+            row = told(noted(chosen, extra), chosen.product_warps)
+            rows.append({"backward": backward, "extra": extra, **row})
+            print("backward" if backward else "forward", extra or "as it is", flush=True)
             for key, value in row.items():
                 print(f"    {key}: {value}", flush=True)
     if path := os.environ.get("PRNN_RESULT"):

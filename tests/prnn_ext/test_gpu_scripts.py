@@ -5,8 +5,7 @@ import tarfile
 import pytest
 import torch
 
-from prnn_ext import build, tiles
-from tests.gpu import l2_probe, stages, switch_stages, timed_launch, trace
+from tests.gpu import l2_probe, rivals, stages, timed_launch, trace
 
 
 def test_a_trace_tells_each_part_of_a_step_though_the_clock_wraps():
@@ -38,45 +37,43 @@ def test_two_sides_of_a_cache_are_found_and_one_is_not_made_two():
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("layer", switch_stages.RIVALS, ids=str)
+@pytest.mark.parametrize("layer", rivals.RIVALS, ids=str)
 def test_rival_splits_are_the_planners_and_its_next_best(layer, backward):
-    chosen, *others = switch_stages.best_splits(*layer, backward)
-    gpu = build.GPUS["sm_90a"]
-    assert chosen == tiles.choose_tiles(*layer, backward, gpu)
+    chosen, *others = rivals.best_splits(*layer, backward)
+    assert chosen == timed_launch.plan(*layer, backward)
     assert len(others) == 3
     assert len({(s.rows, s.columns, s.product_warps, s.chunk_tiles) for s in (chosen, *others)}) == 4
     costs = [split.rounds * split.cycles for split in (chosen, *others)]
     assert costs == sorted(costs)
 
 
-@pytest.mark.parametrize("stage", ["second", "variants", "sides", "lengths"])
+@pytest.mark.parametrize("stage", ["rivals", "sides"])
 def test_what_a_stage_times_it_also_compiles_beforehand(stage, monkeypatch):
     """With BUILD every kernel is asked for, and each by the macros that the launch will look it up by."""
     wanted = []
     monkeypatch.setattr(timed_launch, "BUILD", True)
-    monkeypatch.setattr(switch_stages, "BUILD", True)
+    monkeypatch.setattr(rivals, "BUILD", True)
     monkeypatch.setattr(timed_launch, "WANTED", wanted)
-    getattr(switch_stages, stage)()
+    getattr(rivals, stage)()
     built = {tuple(sorted(defines.items())) for _, _, defines in wanted}
     assert built
-    monkeypatch.setattr(switch_stages, "BUILD", False)
-    monkeypatch.setattr(switch_stages, "DEVICE", "cpu")
-    monkeypatch.setattr(switch_stages, "ROWS", [])
+    monkeypatch.setattr(rivals, "BUILD", False)
+    monkeypatch.setattr(rivals, "ROWS", [])
     launched = set()
 
     def launch(split, activation, reverse, x, *rest, hidden=None, extra=()):
         launched.add(tuple(sorted({**split.defines(activation), **dict(extra)}.items())))
         return x, x
 
-    monkeypatch.setattr(switch_stages, "random_arguments", lambda *shape: (torch.zeros(1), torch.zeros(1)))
-    monkeypatch.setattr(switch_stages, "plain_forward", lambda x, weight, dtype: x)
-    monkeypatch.setattr(switch_stages, "checked", lambda run, *arguments: run(*arguments[:3]))
-    monkeypatch.setattr(switch_stages, "microseconds", lambda run, *rest, **options: run() is None or 1.0)
-    monkeypatch.setattr(switch_stages, "spilled_bytes", lambda split, extra: 0)
-    monkeypatch.setattr(switch_stages.persistent, "launch", launch)
-    monkeypatch.setattr(switch_stages.persistent, "check", lambda: None)
+    monkeypatch.setattr(rivals, "random_arguments", lambda *shape: (torch.zeros(1), torch.zeros(1)))
+    monkeypatch.setattr(rivals, "plain_forward", lambda x, weight, dtype: x)
+    monkeypatch.setattr(rivals, "checked", lambda run, *arguments: run(*arguments[:3]))
+    monkeypatch.setattr(rivals, "microseconds", lambda run, *rest, **options: run() is None or 1.0)
+    monkeypatch.setattr(rivals, "spilled_bytes", lambda split, extra: 0)
+    monkeypatch.setattr(rivals.persistent, "launch", launch)
+    monkeypatch.setattr(rivals.persistent, "check", lambda: None)
     monkeypatch.setenv("PRNN_PROBE", "")
-    getattr(switch_stages, stage)()
+    getattr(rivals, stage)()
     assert launched == built
 
 

@@ -3,14 +3,17 @@
 Times are measured by ``tests/gpu/host_time.py``; counts do not depend on how busy a machine is.
 """
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prnn_ext import persistent
+from prnn_ext import build, persistent
+from prnn_ext.tiles import SIDES
 from tests.prnn_ext.stand_in_driver import StandInDriver, forget, install
 
 T, B, H = 3, 4, 64
@@ -46,11 +49,13 @@ def python_calls(work: Callable[[], object]) -> int:
         nonlocal entered
         entered += event == "call"
 
+    gc.disable()  # Hypothesis counts collections in Python
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return entered - 1  # `work` itself
 
 
@@ -98,6 +103,15 @@ def test_the_kernel_is_given_what_the_caller_gave(driver, arguments):
         assert driver.given[9] == workspace
         assert driver.given[11:] == (int(persistent.wait_limit * 1e9), T, B, int(reverse))
         assert driver.launched_on == stream
+
+
+def test_where_the_sides_of_l2_are_known_the_workspace_holds_both_copies(driver, arguments, monkeypatch):
+    gpu = replace(build.GPUS["sm_90a"], sides=SIDES["NVIDIA H200"])
+    monkeypatch.setattr(persistent, "_gpu", lambda device: gpu)
+    for run in halves(arguments).values():
+        run()
+        assert 4 * driver.cleared[1] == 4 << 17
+        assert driver.cleared[0] == driver.given[9]
 
 
 def test_a_view_that_starts_anywhere_is_given_aligned(driver, arguments):

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,36 @@ def test_small_mini_batches_share_one_kernel() -> None:
         tuple(tiles.choose_tiles(1152, batch, "bfloat16", False, H200).defines("relu").items()) for batch in range(1, 9)
     }
     assert len(kernels) == 1
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", tiles.DTYPES)
+@pytest.mark.parametrize("sides", [*tiles.SIDES.values(), tiles.Sides(apart=13, mask=0)], ids=str)
+def test_two_copies_where_the_sides_are_known_and_have_room(dtype: str, backward: bool, sides: tiles.Sides) -> None:
+    gpu = replace(H200, sides=sides)
+    for hidden_size, batch_size in itertools.product((16, 100, 257, 512, 1152, 1850, 2560), (1, 8, 9, 64)):
+        one = tiles.choose_tiles(hidden_size, batch_size, dtype, backward, H200)
+        two = tiles.choose_tiles(hidden_size, batch_size, dtype, backward, gpu)
+        assert replace(two, sides=None) == one  # the sides decide nothing else
+        wanted = one.one_tile and one.groups == 1 and one.workspace_bytes <= 1 << sides.apart
+        assert (two.sides == sides) == wanted
+        assert ("PRNN_SIDES" in two.defines("relu")) == wanted
+        if wanted:
+            # cuda/exchange.cuh: the flag, then both copies from a multiple of twice their distance on, wherever torch's
+            # allocator put the workspace.
+            for start in range(0, 4 << sides.apart, 4096 + 16):
+                step = 2 << sides.apart
+                flag = start + -(start + 256) % step
+                assert flag + one.workspace_bytes <= flag + (1 << sides.apart)
+                assert flag + (1 << sides.apart) + one.workspace_bytes <= start + two.workspace_bytes
+
+
+def test_only_measured_gpus_have_sides() -> None:
+    """The paper's layer, at every small mini-batch, is what they are for."""
+    assert all(gpu.sides is None for gpu in build.GPUS.values())
+    gpu = replace(H200, sides=tiles.SIDES["NVIDIA H200"])
+    for batch_size, backward in itertools.product(range(1, 9), (False, True)):
+        assert tiles.choose_tiles(1152, batch_size, "bfloat16", backward, gpu).sides
 
 
 def test_the_estimate_has_no_cliff() -> None:
