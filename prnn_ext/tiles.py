@@ -186,7 +186,7 @@ class Tiles:
                     else max(28, words - 14) + 2 * self.output_tiles
                 )
             elif many:
-                other += max(58, words + 22) if words >= 20 else 33 - 3 * self.output_tiles
+                other += max(58, 2 * words + 14) if words >= 20 else 33 - 3 * self.output_tiles
             else:
                 other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
         return other + words + sums + weights
