@@ -213,7 +213,10 @@ class Tiles:
     @property
     def cell_registers(self) -> int:
         """Registers that a cell warp is expected to need, by thread."""
-        tile = 28 if self.dtype != "float32" else 40 if self.rows <= 24 else 56
+        if self.dtype == "float32":
+            tile = 40 if self.rows <= 24 else 56
+        else:
+            tile = 28 if self.backward or self.columns > 8 else 36  # what is made ready a step ahead (cuda/shape.cuh)
         return 60 + tile * (self.output_tiles // self.cell_warps)
 
     @property
