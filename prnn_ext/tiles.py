@@ -189,6 +189,8 @@ class Tiles:
                 other += max(58, 2 * words + 14) if words >= 20 else 33 - 3 * self.output_tiles
             else:
                 other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
+        if self.one_tile and self.backward:  # eager, and with two copies of each word to choose from
+            return max(other + words + sums + weights, 10 + 14 * self.warp_tiles)
         return other + words + sums + weights
 
     @property
