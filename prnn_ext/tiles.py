@@ -190,7 +190,7 @@ class Tiles:
             else:
                 other += max(28, 5 * words // 4 - 2) + 2 * self.output_tiles
         if self.one_tile and self.backward:  # eager, and with two copies of each word to choose from
-            return max(other + words + sums + weights, 10 + 14 * self.warp_tiles)
+            return max(other + words + sums, 10 + 10 * self.warp_tiles + (8 if self.warp_tiles > 8 else 0)) + weights
         return other + words + sums + weights
 
     @property
