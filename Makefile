@@ -35,7 +35,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests run side by side, one process a core, but for those that measure processor time.
+# Tests run side by side, one process a core, but for those that measure time.
 BESIDE := --numprocesses auto --dist worksteal
 QUICK := -m "not slow and not gpu and not browser" $(BESIDE)
 
