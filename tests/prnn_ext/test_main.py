@@ -94,7 +94,8 @@ def test_build_fills_a_folder_in_parallel(tmp_path, capsys):
         assert lines[-1] == f"4 of 4 kernels in {tmp_path}"
         assert [line.split("]")[0] for line in lines[:4]] == [f"[{n}/4" for n in (1, 2, 3, 4)]
         assert all(line.endswith(" 0 bytes spilled") for line in lines[:4])
-    assert len(list(tmp_path.glob("*.bin"))) == 4
+    # In bfloat16 a block has one tile, so forward and backward are there for an H200's two sides of L2 as well.
+    assert len(list(tmp_path.glob("*.bin"))) == 4 + 2
 
 
 def test_build_goes_on_after_a_size_that_cannot_run(tmp_path):
