@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test unit unit-oldest lint wheel clean
+.PHONY: help demo test timings unit unit-oldest lint wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   train the depth study on the embedded corpus and write runs/demo/report.html"
 	@echo "make test   lint, types, import contracts, unit, property and end-to-end tests"
 	@echo "make unit   the quick tests alone; make unit-oldest: the same on the oldest supported torch"
+	@echo "make timings  the required times, on an idle machine"
 	@echo "make wheel  the kernel's wheel: prnn_ext alone"
 
 # One stamp per set of extras, so that each target installs only what it needs.
@@ -44,8 +45,12 @@ unit: $(VENV)/.test
 
 test: lint
 	$(BIN)/python -m pytest $(QUICK)
-	$(BIN)/python -m pytest -m "(slow or browser) and not gpu and not alone" $(BESIDE)
+	$(BIN)/python -m pytest -m "(slow or browser) and not gpu and not alone and not idle" $(BESIDE)
 	$(BIN)/python -m pytest -m alone
+
+# Required times, which say nothing where neighbours share the processors: for an idle machine.
+timings: $(VENV)/.test
+	$(BIN)/python -m pytest -m idle
 
 # The oldest torch that is supported is the one of many GPU images; the unit tests must pass on it too. torchaudio 2.11.1
 # does not load beside it (an undefined symbol), though its requirements allow it.

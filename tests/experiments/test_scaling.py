@@ -179,10 +179,7 @@ def test_a_mistake_gets_one_sentence(
 
 @pytest.mark.slow
 def test_two_real_ranks_are_measured_and_left_out_steps_are_predicted(tmp_path: Path) -> None:
-    """How far off they are is written down, not tested: a clock on a machine that does other work as well says little.
-
-    Beside the other tests 10 to 56 % were seen, on the idle machine less than 5 % (docs/SCALING.md).
-    """
+    """How far off they are is another test's (`make timings`)."""
     arguments = ["--accelerator=cpu", "--devices=2", "--num-layers=4", "--hidden-size=384", "--audio-seconds=1.5"]
     assert main(["scaling", *arguments, "--batch-sizes=1,2,4,8", "--rounds=3", f"--output={tmp_path}"]) == 0
     record = json.loads((tmp_path / "scaling.json").read_text())
@@ -198,6 +195,21 @@ def test_two_real_ranks_are_measured_and_left_out_steps_are_predicted(tmp_path: 
     # The gradient's bytes reach the buckets whole, and each is ready within the backward.
     assert sum(record["fit"]["bucket_bytes"]) == two["gradient_bytes"] == sum(g["bytes"] for g in two["gradients"])
     assert all(0 <= g["ready"] <= 1 for g in two["gradients"])
+
+
+@pytest.mark.idle
+@pytest.mark.slow
+def test_two_real_ranks_left_out_steps_are_predicted_within_ten_percent(tmp_path: Path) -> None:
+    arguments = ["--accelerator=cpu", "--devices=2", "--num-layers=4", "--hidden-size=384", "--audio-seconds=1.5"]
+    worst = []
+    for attempt in range(3):
+        output = tmp_path / str(attempt)
+        assert main(["scaling", *arguments, "--batch-sizes=1,2,4,8", "--rounds=9", f"--output={output}"]) == 0
+        errors = json.loads((output / "scaling.json").read_text())["errors"]
+        worst.append(max(abs(one["error"]) for one in errors if one["held_out"]))
+        if worst[-1] <= 0.1:
+            break
+    assert worst[-1] <= 0.1, worst
 
 
 @pytest.mark.slow

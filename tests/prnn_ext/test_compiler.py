@@ -61,9 +61,9 @@ def test_a_virtual_architecture_gives_ptx(tmp_path):
 
 def test_a_second_use_comes_from_the_cache(tmp_path, count):
     first = build(tmp_path)
-    started = time.process_time()
+    started = time.perf_counter()
     assert build(tmp_path) == first
-    assert time.process_time() - started < 0.2
+    assert time.perf_counter() - started < 0.2
     assert len(count) == 1
 
 

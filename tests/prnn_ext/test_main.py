@@ -38,14 +38,8 @@ def test_benchmark_times_nothing_that_is_wrong(monkeypatch):
         next(benchmark.points([8], [2], 3, 2))
 
 
-@pytest.mark.alone
-@pytest.mark.slow
-def test_as_fast_as_torch_rnn_where_it_is_closest():
-    """The two sizes with the smallest measured lead (docs/CPU_BENCHMARK.md), by processor time on one thread.
-
-    That it is no slower is what the benchmark shows on an idle machine. On one whose neighbours take cache and memory
-    0.84 and 0.91 were seen (2026-12-01), so what is tested is that no change has cost it a third.
-    """
+def least_lead() -> float:
+    """Over the two sizes with the smallest measured lead (docs/CPU_BENCHMARK.md), by processor time on one thread."""
     import time
 
     import torch
@@ -57,7 +51,20 @@ def test_as_fast_as_torch_rnn_where_it_is_closest():
         points += benchmark.points([256], [16], 100, 11, clock=time.process_time)
     finally:
         torch.set_num_threads(threads)
-    assert min(point.ratio for point in points) >= 0.7, points
+    return min(point.ratio for point in points)
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_no_change_has_made_it_much_slower_than_torch_rnn():
+    """Where neighbours take cache and memory, 0.84 and 0.91 were seen (2026-12-01)."""
+    assert least_lead() >= 0.7
+
+
+@pytest.mark.idle
+@pytest.mark.slow
+def test_no_slower_than_torch_rnn_where_it_is_closest():
+    assert least_lead() >= 1.0
 
 
 def test_plan_says_why(capsys):

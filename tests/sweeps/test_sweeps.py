@@ -194,15 +194,25 @@ def test_the_first_point_of_every_sweep_file_trains(tmp_path: Path, synth_corpus
     assert {(one or {}).get("status") for one in ended.values()} == {"finished"}
 
 
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
-def test_all_sweep_files_are_checked_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+def seconds_to_check_all(capsys: pytest.CaptureFixture[str]) -> float:
+    """Of processor time, of this process and of those that it shares the points with."""
     began = os.times()
     assert main(["check", *map(str, SWEEPS)]) == 0
     said = capsys.readouterr().out
-    points = sum(int(line.split(": ")[1].split()[0]) for line in said.splitlines() if "all parse" in line)
-    assert points > 200
-    # 200 points within 20 s by the clock of two idle cores: 40 s of processor time, of this process and of those that
-    # it shares them with. By the clock it would be the machine's other business.
-    assert sum(now - then for now, then in zip(os.times()[:4], began[:4], strict=True)) < 40
+    assert sum(int(line.split(": ")[1].split()[0]) for line in said.splitlines() if "all parse" in line) > 200
+    return sum(now - then for now, then in zip(os.times()[:4], began[:4], strict=True))
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
+def test_all_sweep_files_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    # Where neighbours halve a processor's speed, 28 to 39 s were seen (2026-12-01).
+    assert seconds_to_check_all(capsys) < 60
+
+
+@pytest.mark.idle
+@pytest.mark.slow
+@pytest.mark.filterwarnings(LIGHTNINGS_OWN)
+def test_all_sweep_files_are_checked_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert seconds_to_check_all(capsys) < 20
